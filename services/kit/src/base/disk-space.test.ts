@@ -8,8 +8,8 @@ import { mebibyte } from "./sizes.ts";
 
 function open(freeMb: Record<string, number>, reserveMb: number, folders = Object.keys(freeMb)) {
   const metrics = createMetrics();
-  const findFreeBytes = vi.fn(async (folder: string) => (freeMb[folder] ?? Number.NaN) * mebibyte);
-  return { metrics, findFreeBytes, space: openDiskSpace({ folders, reserveMb, metrics, findFreeBytes }) };
+  const findFree = vi.fn(async (folder: string) => ({ bytes: (freeMb[folder] ?? Number.NaN) * mebibyte }));
+  return { metrics, findFree, space: openDiskSpace({ folders, reserveMb, metrics, findFree }) };
 }
 
 test("names the disk with less free than the reserve, and how much is free", async () => {
@@ -18,8 +18,27 @@ test("names the disk with less free than the reserve, and how much is free", asy
     /^99 MB are free on the disk of \/images, .* 100 MB \(SANDGATE_DISK_RESERVE_MB\)$/,
   );
   expect(await space.measureAvailable()).toBe(-1 * mebibyte);
-  expect(await space.measureFree()).toBe(599 * mebibyte);
+  expect(await space.measureFree()).toEqual({ bytes: 599 * mebibyte, inodes: 0 });
   expect(await open({ "/data": 500, "/images": 100 }, 100).space.shortage()).toBeUndefined();
+});
+
+test("inodes have a reserve too, where a file system has a fixed number of them", async () => {
+  const metrics = createMetrics();
+  const inodes: Record<string, number | undefined> = { "/data": 100, "/images": 99, "/made-as-needed": undefined };
+  const findFree = async (folder: string) => ({ bytes: 500 * mebibyte, inodes: inodes[folder] });
+  const folders = Object.keys(inodes);
+  const space = openDiskSpace({ folders, reserveMb: 100, reserveInodes: 100, metrics, findFree });
+  expect(await space.shortage()).toMatch(
+    /^99 inodes are free on the disk of \/images, .* 100 \(SANDGATE_DISK_RESERVE_INODES\)$/,
+  );
+  expect(await space.measureAvailable()).toBe(-1);
+  expect(await space.measureFree()).toEqual({ bytes: 1_500 * mebibyte, inodes: 199 });
+  expect(await printMetrics([metrics])).toContain('sandgate_disk_free_inodes{folder="/images"} 99');
+  inodes["/images"] = 100;
+  expect(await space.measureAvailable()).toBe(400 * mebibyte);
+  const unreserved = openDiskSpace({ folders, reserveMb: 100, metrics: createMetrics(), findFree });
+  inodes["/images"] = 0;
+  expect(await unreserved.shortage()).toBeUndefined();
 });
 
 test("without a reserve nothing is short", async () => {
@@ -38,14 +57,14 @@ test("counts a folder that is added later", async () => {
 test("measures at most once a second, however often it is asked whether there is enough", async () => {
   vi.useFakeTimers({ toFake: ["performance"] });
   try {
-    const { space, findFreeBytes } = open({ "/data": 500 }, 100);
+    const { space, findFree } = open({ "/data": 500 }, 100);
     await Promise.all(Array.from({ length: 10 }, () => space.shortage()));
-    expect(findFreeBytes).toHaveBeenCalledTimes(1);
+    expect(findFree).toHaveBeenCalledTimes(1);
     vi.advanceTimersByTime(1_000);
     await space.shortage();
-    expect(findFreeBytes).toHaveBeenCalledTimes(2);
+    expect(findFree).toHaveBeenCalledTimes(2);
     await space.measureAvailable();
-    expect(findFreeBytes).toHaveBeenCalledTimes(3);
+    expect(findFree).toHaveBeenCalledTimes(3);
   } finally {
     vi.useRealTimers();
   }
@@ -54,10 +73,11 @@ test("measures at most once a second, however often it is asked whether there is
 test("asks the file system, also for a folder that doesn't exist yet", async ({ folder }) => {
   const metrics = createMetrics();
   const space = openDiskSpace({ folders: [join(folder, "later", "on")], reserveMb: 0, metrics });
-  const { blocks, bsize } = await statfs(folder);
+  const { blocks, bsize, files } = await statfs(folder);
   const available = await space.measureAvailable();
   expect(available).toBeGreaterThan(0);
   expect(available).toBeLessThan(blocks * bsize);
+  expect((await space.measureFree()).inodes).toBeLessThanOrEqual(files);
 });
 
 test("services of one process that share a disk show its figure once", async () => {

@@ -14,6 +14,20 @@ export const diskReserveSetting = integer("SANDGATE_DISK_RESERVE_MB", {
   doc: "MB that stay free on this machine's disks. Below that, no sandbox is provisioned, no image is pulled and no logs or samples are stored; 0 for no reserve",
 });
 
+/** As `diskReserveSetting`, for processes that have others make files on this machine's disks. */
+export const inodeReserveSetting = integer("SANDGATE_DISK_RESERVE_INODES", {
+  default: 65_536,
+  min: 0,
+  doc: "Inodes (files and folders) that stay free on this machine's disks. Below that, no sandbox is provisioned and no image is pulled; 0 for no reserve",
+});
+
+/** What is free on a disk. */
+export interface FreeSpace {
+  bytes: number;
+  /** Undefined on a file system that makes inodes as they are needed. */
+  inodes?: number | undefined;
+}
+
 /** The free space on the disks of some folders. A reserve of it is kept for the databases. */
 export interface DiskSpace {
   /**
@@ -27,33 +41,45 @@ export interface DiskSpace {
    */
   shortage(): Promise<string | undefined>;
   /**
-   * Measures the free bytes of all folders' disks together; a disk with two of the folders counts twice. Throws the
-   * file system's error.
+   * Measures what is free on all folders' disks together; a disk with two of the folders counts twice. Throws the file
+   * system's error.
    */
-  measureFree(): Promise<number>;
+  measureFree(): Promise<{ bytes: number; inodes: number }>;
   /**
-   * Measures the free bytes beyond the reserve on the disk that has the fewest; negative if it has too few. Throws the
-   * file system's error.
+   * Measures the free bytes beyond the reserve on the disk that has the fewest; negative if a disk has too few bytes or
+   * inodes. Throws the file system's error.
    */
   measureAvailable(): Promise<number>;
 }
 
 /**
- * @param findFreeBytes the bytes of a folder's disk that are free to unprivileged users; asks the file system unless
- * given
+ * @param reserveInodes the inodes that stay free, 0 unless given
+ * @param findFree what of a folder's disk is free to unprivileged users; asks the file system unless given
  */
 export function openDiskSpace(o: {
   folders: readonly string[];
   reserveMb: number;
+  reserveInodes?: number;
   metrics: Metrics;
-  findFreeBytes?: (folder: string) => Promise<number>;
+  findFree?: (folder: string) => Promise<FreeSpace>;
 }): DiskSpace {
+  const { reserveMb, reserveInodes = 0, findFree = freeSpaceOf } = o;
   const folders = new Set(o.folders.map((folder) => resolve(folder)));
-  const findFreeBytes = o.findFreeBytes ?? freeBytesOf;
   let measured: { at: number; disks: Promise<Disk[]> } | undefined;
 
   async function measure(): Promise<Disk[]> {
-    return Promise.all([...folders].map(async (folder) => ({ folder, freeBytes: await findFreeBytes(folder) })));
+    return Promise.all([...folders].map(async (folder) => ({ folder, free: await findFree(folder) })));
+  }
+
+  /** What the disk has too little of, if anything. */
+  function lackOf({ folder, free: { bytes, inodes } }: Disk): string | undefined {
+    const lack = (free: string, reserve: string, { name }: { name: string }) =>
+      `${free} are free on the disk of ${folder}, less than the reserve of ${reserve} (${name})`;
+    if (bytes < reserveMb * mebibyte)
+      return lack(`${Math.floor(bytes / mebibyte)} MB`, `${reserveMb} MB`, diskReserveSetting);
+    if (inodes !== undefined && inodes < reserveInodes)
+      return lack(`${inodes} inodes`, `${reserveInodes}`, inodeReserveSetting);
+    return undefined;
   }
 
   function recent(): Promise<Disk[]> {
@@ -69,7 +95,16 @@ export function openDiskSpace(o: {
     // Services of one process that use the same folder show the same disk.
     aggregator: "min",
     async collect() {
-      for (const { folder, freeBytes } of await recent()) this.set({ folder }, freeBytes);
+      for (const { folder, free } of await recent()) this.set({ folder }, free.bytes);
+    },
+  });
+  gauge(o.metrics, {
+    name: "sandgate_disk_free_inodes",
+    help: "Inodes free on the disk of a folder of this machine, where its file system has a fixed number",
+    labelNames: ["folder"],
+    aggregator: "min",
+    async collect() {
+      for (const { folder, free } of await recent()) if (free.inodes !== undefined) this.set({ folder }, free.inodes);
     },
   });
 
@@ -80,34 +115,36 @@ export function openDiskSpace(o: {
       measured = undefined;
     },
     async shortage() {
-      if (o.reserveMb === 0) return undefined;
-      const short = (await recent()).find(({ freeBytes }) => freeBytes < o.reserveMb * mebibyte);
-      if (!short) return undefined;
-      const freeMb = Math.floor(short.freeBytes / mebibyte);
-      return `${freeMb} MB are free on the disk of ${short.folder}, less than the reserve of ${o.reserveMb} MB (${diskReserveSetting.name})`;
+      if (reserveMb === 0 && reserveInodes === 0) return undefined;
+      return (await recent()).map(lackOf).find((lack) => lack !== undefined);
     },
     async measureFree() {
-      return (await measure()).reduce((sum, { freeBytes }) => sum + freeBytes, 0);
+      const disks = await measure();
+      return {
+        bytes: disks.reduce((sum, { free }) => sum + free.bytes, 0),
+        inodes: disks.reduce((sum, { free }) => sum + (free.inodes ?? 0), 0),
+      };
     },
     async measureAvailable() {
       const disks = await measure();
-      return Math.min(...disks.map(({ freeBytes }) => freeBytes)) - o.reserveMb * mebibyte;
+      const bytes = Math.min(...disks.map(({ free }) => free.bytes)) - reserveMb * mebibyte;
+      return disks.some((disk) => lackOf(disk) !== undefined) ? Math.min(bytes, -1) : bytes;
     },
   };
 }
 
 interface Disk {
   folder: string;
-  freeBytes: number;
+  free: FreeSpace;
 }
 
-async function freeBytesOf(folder: string): Promise<number> {
+async function freeSpaceOf(folder: string): Promise<FreeSpace> {
   try {
-    const { bavail, bsize } = await statfs(folder);
-    return bavail * bsize;
+    const { bavail, bsize, files, ffree } = await statfs(folder);
+    return { bytes: bavail * bsize, inodes: files === 0 ? undefined : ffree };
   } catch (error) {
     const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (!isMissing || dirname(folder) === folder) throw error;
-    return freeBytesOf(dirname(folder));
+    return freeSpaceOf(dirname(folder));
   }
 }

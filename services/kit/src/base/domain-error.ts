@@ -14,6 +14,8 @@ export interface DomainErrorOptions {
   violations?: readonly Violation[] | undefined;
   /** Seconds until the same call may succeed. */
   retryAfterSeconds?: number | undefined;
+  /** Something of the caller's own led to it, such as a quota or an image, though the status may be 5xx. */
+  callersFault?: boolean | undefined;
   /** The cause, for the log alone. It never leaves the process. */
   cause?: unknown;
 }
@@ -27,11 +29,13 @@ export class DomainError extends Error {
   readonly hint?: string;
   readonly violations?: readonly Violation[];
   readonly retryAfterSeconds?: number;
+  readonly callersFault: boolean;
 
   constructor(reason: Reason, message: string, options: DomainErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = "DomainError";
     this.reason = reason;
+    this.callersFault = options.callersFault ?? false;
     if (options.hint !== undefined) this.hint = options.hint;
     if (options.violations !== undefined) this.violations = options.violations;
     if (options.retryAfterSeconds !== undefined) this.retryAfterSeconds = options.retryAfterSeconds;

@@ -2,7 +2,18 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, expect, expectTypeOf, test } from "vitest";
-import { choice, defineSettings, flag, integer, list, readSettings, SettingsError, secret, text } from "./settings.ts";
+import {
+  choice,
+  defineSettings,
+  flag,
+  integer,
+  list,
+  readSettings,
+  SettingsError,
+  secret,
+  text,
+  unknownSettings,
+} from "./settings.ts";
 
 const { path: folder, remove: removeFolder } = await createTempFolder();
 afterAll(removeFolder);
@@ -69,6 +80,15 @@ test("a text may have to match a rule, a secret from a file too, and is not show
   );
   expect(read({})).toThrow("Settings: BUS is missing (nats://…)");
   expect(read({ BUS: "nats://host" })()).toEqual({ bus: "nats://host", other: undefined });
+});
+
+test("variables that look like settings and are none are found, but for those of tests", () => {
+  const known = { SANDGATE_LOG_LEVEL: "info", SANDGATE_DATABASE: "x", SANDGATE_DATABASE_FILE: "x", PATH: "/bin" };
+  expect(unknownSettings({ ...known, SANDGATE_TEST_MONGODB_URL: "x", SANDGATE_REQUIRE: "mongo" })).toEqual([]);
+  expect(unknownSettings({ ...known, SANDGATE_TYPO: "1", SANDGATE_LOG_LEVEL_FILE: "x" })).toEqual([
+    "SANDGATE_TYPO",
+    "SANDGATE_LOG_LEVEL_FILE",
+  ]);
 });
 
 test("definitions are data", () => {

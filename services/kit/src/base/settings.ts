@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { settingNames } from "./setting-names.ts";
 
 /** The definition of one setting, from which it is read and listed. */
 export interface Setting<T> {
@@ -128,6 +129,16 @@ export function readSettings<D extends SettingDefinitions>(definitions: D, env: 
   if (problems.length > 0) throw new SettingsError(problems);
   // Each entry was parsed by the definition of its key.
   return Object.fromEntries(values) as SettingValues<D>;
+}
+
+/** Names of the tests' settings, which their processes hand on to the platforms that they start. */
+const ofTests = /^SANDGATE_(?:REQUIRE$|(?:TEST|CONFORMANCE|BENCH|FAULT)_)/;
+
+/** The variables that look like settings and that no process reads, such as one with a typing error. */
+export function unknownSettings(env: NodeJS.ProcessEnv): string[] {
+  return Object.keys(env).filter(
+    (name) => name.startsWith("SANDGATE_") && !settingNames.has(name) && !ofTests.test(name),
+  );
 }
 
 function readSetting(definition: Setting<unknown>, env: NodeJS.ProcessEnv): { value?: unknown; problem?: string } {

@@ -8,11 +8,19 @@ import { startPeriodicTask } from "../base/periodic-task.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
 import { busMigrations, type transactions } from "./bus.local.transactions.ts";
 import type { Consumption, DeadLetter, EventBus } from "./bus.ts";
-import { createDeadLetters } from "./dead-letters.ts";
-import { type DeliveryPolicy, defaultDeliveryPolicy, outcomeOf } from "./delivery.ts";
+import { createDeadLetters, deadLetterKeptMs } from "./dead-letters.ts";
+import {
+  createWaitingEvents,
+  type DeliveryPolicy,
+  defaultDeliveryPolicy,
+  deliver,
+  type WaitingEvents,
+} from "./delivery.ts";
 
 const trimEveryMs = 10 * 60 * 1000;
 const trimBatchSize = 200;
+/** How many kept messages follow a change of subjects in one transaction. */
+const fillBatchSize = 500;
 /** The longest timer, and so how often an idle consumer looks into the database without being woken. */
 const longestSleepMs = 60_000;
 
@@ -44,32 +52,41 @@ export async function openLocalBus(options: {
     labelNames: ["consumer"],
   });
   const countDeadLetters = () => {
-    const sql = `SELECT name, (SELECT count(*) FROM deliveries WHERE consumer = name AND parked_at IS NOT NULL) AS count
-      FROM consumers`;
-    for (const { name, count } of read.all<{ name: string; count: number }>(sql)) {
+    for (const { name, count } of read.all<{ name: string; count: number }>(
+      "SELECT name, dead_letters AS count FROM consumers",
+    )) {
       deadLetterCount.set({ consumer: name }, count);
     }
   };
   countDeadLetters();
 
+  const waiting = createWaitingEvents(options.metrics);
   const handlers = new Map<string, (event: Event) => Promise<void>>();
   const deadLetters = createDeadLetters({
     policy,
     handlers,
     store: {
-      list: async ({ limit, afterId = "" }) =>
-        read
-          .all<DeadLetterRow>(`${selectDeadLetters} AND id > ? ORDER BY id LIMIT ?`, afterId, limit)
-          .map(toDeadLetter),
+      async list({ limit, afterId = "" }) {
+        const { consumer, eventId } = parseDeadLetterId(afterId);
+        return read
+          .all<DeadLetterRow>(
+            `${selectDeadLetters} (consumer, event_id) > (?, ?) ORDER BY consumer, event_id LIMIT ?`,
+            consumer,
+            eventId,
+            limit,
+          )
+          .map(toDeadLetter);
+      },
       async find(id) {
-        const row = read.get<DeadLetterRow>(`${selectDeadLetters} AND id = ?`, id);
+        const { consumer, eventId } = parseDeadLetterId(id);
+        const row = read.get<DeadLetterRow>(`${selectDeadLetters} consumer = ? AND event_id = ?`, consumer, eventId);
         if (!row) return undefined;
         const letter = toDeadLetter(row);
         return { letter, readEvent: () => letter.event };
       },
       async remove(id) {
-        const row = read.get<DeadLetterRow>(`${selectDeadLetters} AND id = ?`, id);
-        const isRemoved = row !== undefined && (await write.removeDeadLetter(row.consumer, row.eventId));
+        const { consumer, eventId } = parseDeadLetterId(id);
+        const isRemoved = await write.removeDeadLetter(consumer, eventId);
         countDeadLetters();
         return isRemoved;
       },
@@ -86,6 +103,9 @@ export async function openLocalBus(options: {
     logger,
     work: async (signal) => {
       while (!signal.aborted && (await write.trim(trimBatchSize)) === trimBatchSize);
+      const before = new Date(Date.now() - deadLetterKeptMs);
+      while (!signal.aborted && (await write.trimDeadLetters(before, trimBatchSize)) === trimBatchSize);
+      countDeadLetters();
     },
   });
 
@@ -96,7 +116,7 @@ export async function openLocalBus(options: {
       for (const consumption of consumptions) consumption.wake();
     },
 
-    async consume({ consumer, subjects, handle }) {
+    async consume({ consumer, subjects, concurrency = policy.concurrency, handle }) {
       await write.subscribe(consumer, subjects);
       const taken = inProgress.get(consumer) ?? new Set<number>();
       inProgress.set(consumer, taken);
@@ -104,7 +124,8 @@ export async function openLocalBus(options: {
         database,
         consumer,
         taken,
-        policy,
+        policy: { ...policy, concurrency },
+        waiting,
         logger,
         onDeadLetter: countDeadLetters,
         handle: async (bytes) => handle(fromBinary(EventSchema, bytes)),
@@ -142,6 +163,8 @@ export async function openLocalBus(options: {
 
     deadLetters,
 
+    consumers: () => waiting.state(),
+
     identity: async () => identity,
 
     async close() {
@@ -155,7 +178,6 @@ export async function openLocalBus(options: {
 }
 
 interface DeadLetterRow {
-  id: string;
   consumer: string;
   eventId: string;
   bytes: Uint8Array;
@@ -164,13 +186,17 @@ interface DeadLetterRow {
   failedAt: number;
 }
 
-const selectDeadLetters = `SELECT * FROM (
-  SELECT consumer || '.' || event_id AS id, consumer, event_id AS eventId, bytes, attempts, error, parked_at AS failedAt
-  FROM deliveries JOIN messages USING (seq) WHERE parked_at IS NOT NULL
-) WHERE true`;
+const selectDeadLetters =
+  "SELECT consumer, event_id AS eventId, bytes, attempts, error, failed_at AS failedAt FROM dead_letters WHERE";
 
-function toDeadLetter({ id, consumer, bytes, attempts, error, failedAt }: DeadLetterRow): DeadLetter {
+function toDeadLetter({ consumer, eventId, bytes, attempts, error, failedAt }: DeadLetterRow): DeadLetter {
+  const id = `${consumer}.${eventId}`;
   return { id, consumer, event: fromBinary(EventSchema, bytes), attempts, error, failedAt: new Date(failedAt) };
+}
+
+function parseDeadLetterId(id: string): { consumer: string; eventId: string } {
+  const [consumer = "", ...rest] = id.split(".");
+  return { consumer, eventId: rest.join(".") };
 }
 
 interface LocalConsumption extends Consumption {
@@ -189,6 +215,7 @@ function startConsumption(options: {
   /** The sequence numbers that handlers of all consumptions of this consumer have. */
   taken: Set<number>;
   policy: DeliveryPolicy;
+  waiting: WaitingEvents;
   logger: Logger;
   onDeadLetter(): void;
   handle(bytes: Uint8Array): Promise<void>;
@@ -196,23 +223,25 @@ function startConsumption(options: {
   const { consumer, taken, policy, logger } = options;
   const { read, write } = options.database;
   const running = new Set<Promise<void>>();
-  let stopped = false;
+  const stopping = new AbortController();
+  const { signal } = stopping;
   let timer: NodeJS.Timeout | undefined;
   let isScheduled = false;
 
-  const deliver = async ({ seq, attempts, bytes }: Delivery): Promise<void> => {
+  const handle = async ({ seq, attempts, bytes }: Delivery): Promise<void> => {
     const attempt = attempts + 1;
     try {
-      const failure = await outcomeOf(options.handle(bytes), policy.handlerTimeoutMs);
-      if (failure === undefined) return await write.acknowledge(consumer, seq);
+      const failure = await deliver(() => options.handle(bytes), { ...options, signal });
+      if (failure === "stopped") return;
+      if (failure === "handled") return await write.acknowledge(consumer, seq);
       const isLast = attempt >= policy.attempts;
       logger.warn({ err: failure, consumer, attempt, isDeadLetter: isLast }, "handling an event failed");
-      const next = isLast ? undefined : { dueAt: Date.now() + backoffMs(attempt, policy) };
-      await write.fail(consumer, seq, failure.message, next);
-      if (isLast) options.onDeadLetter();
+      if (!isLast) return await write.postpone(consumer, seq, Date.now() + backoffMs(attempt, policy));
+      await write.giveUp(consumer, seq, failure.message);
+      options.onDeadLetter();
     } catch (error) {
       logger.error({ err: error, consumer }, "failed to store the outcome of an event, which will be redelivered");
-      if (!stopped) await delay(policy.firstMs);
+      if (!signal.aborted) await delay(policy.firstMs);
     } finally {
       taken.delete(seq);
     }
@@ -222,22 +251,25 @@ function startConsumption(options: {
     isScheduled = false;
     clearTimeout(timer);
     const free = policy.concurrency - running.size;
-    if (stopped || free <= 0) return;
+    if (signal.aborted || free <= 0) return;
     try {
-      // Both reads use the same time, so that nothing becomes due between them.
+      // All reads use the same time, so that nothing becomes due between them.
       const now = Date.now();
-      const due = read
-        .all<Delivery>(
+      const readDue = (condition: string, at: number) =>
+        read.all<Delivery>(
           `SELECT seq, attempts, bytes FROM deliveries JOIN messages USING (seq)
-           WHERE consumer = ? AND parked_at IS NULL AND due_at <= ? ORDER BY due_at LIMIT ?`,
+           WHERE consumer = ? AND ${condition} ORDER BY due_at LIMIT ?`,
           consumer,
-          now,
+          at,
           free + taken.size,
-        )
-        .filter(({ seq }) => !taken.has(seq));
+        );
+      // What is due later than after the longest delay was due before the clock was set back.
+      const due = [...readDue("due_at <= ?", now), ...readDue("due_at > ?", now + policy.lastMs)].filter(
+        ({ seq }) => !taken.has(seq),
+      );
       for (const delivery of due.slice(0, free)) {
         taken.add(delivery.seq);
-        const work: Promise<void> = deliver(delivery).finally(() => {
+        const work: Promise<void> = handle(delivery).finally(() => {
           running.delete(work);
           wake();
         });
@@ -251,7 +283,7 @@ function startConsumption(options: {
   };
   const sleepUntilDue = (now: number) => {
     const next = read.get<{ dueAt: number | null }>(
-      "SELECT min(due_at) AS dueAt FROM deliveries WHERE consumer = ? AND parked_at IS NULL AND due_at > ?",
+      "SELECT min(due_at) AS dueAt FROM deliveries WHERE consumer = ? AND due_at > ?",
       consumer,
       now,
     )?.dueAt;
@@ -260,17 +292,27 @@ function startConsumption(options: {
     timer.unref();
   };
   const wake = () => {
-    if (stopped || isScheduled) return;
+    if (signal.aborted || isScheduled) return;
     isScheduled = true;
     setImmediate(pump);
   };
+  /** What is kept follows while other writes go on, since there may be very much of it. */
+  const filling = startPeriodicTask({
+    what: `deliver kept events to ${consumer}`,
+    everyMs: longestSleepMs,
+    logger,
+    async work(signal) {
+      while (!signal.aborted && (await write.fill(consumer, fillBatchSize))) wake();
+    },
+  });
 
   wake();
   return {
     wake,
     async stop() {
-      stopped = true;
+      stopping.abort();
       clearTimeout(timer);
+      await filling.stop();
       await Promise.all(running);
     },
   };

@@ -15,7 +15,7 @@ import type { Logger } from "../base/logging.ts";
 import type { NatsLink } from "./bus.nats-connection.ts";
 import { eventStream, type Streams } from "./bus.nats-streams.ts";
 import type { Consumption } from "./bus.ts";
-import { type DeliveryPolicy, outcomeOf } from "./delivery.ts";
+import { type DeliveryPolicy, deliver, type WaitingEvents } from "./delivery.ts";
 
 export interface NatsDeliveryPolicy extends DeliveryPolicy {
   /**
@@ -66,6 +66,7 @@ export function startPulling(options: {
   consumer: string;
   subject: string;
   policy: NatsDeliveryPolicy;
+  waiting: WaitingEvents;
   logger: Logger;
   handle(message: JsMsg): Promise<void>;
   /** Stores an event that has failed for good, where operators find it. */
@@ -81,15 +82,16 @@ export function startPulling(options: {
   let failures = 0;
   let isConfigured = false;
 
-  const deliver = async (message: JsMsg): Promise<void> => {
+  const attemptOnce = async (message: JsMsg): Promise<void> => {
     const attempt = message.info.deliveryCount;
     // The server delivers without limit. After twice the attempts, the processes must have died before they reported an
     // outcome.
     const failure =
       attempt > 2 * policy.attempts
         ? new Error(`delivered ${attempt} times without an outcome`)
-        : await outcomeOf(handle(message), policy.handlerTimeoutMs);
-    if (failure === undefined) return message.ack();
+        : await deliver(() => handle(message), { ...options, logger, signal });
+    if (failure === "handled") return message.ack();
+    if (failure === "stopped") return message.nak();
     const isLast = attempt >= policy.attempts;
     logger.warn({ err: failure, attempt, isDeadLetter: isLast }, "handling an event failed");
     if (!isLast) return message.nak(backoffMs(attempt, policy));
@@ -102,7 +104,7 @@ export function startPulling(options: {
     }
   };
   const begin = (message: JsMsg) => {
-    const work = deliver(message)
+    const work = attemptOnce(message)
       // This fails only if the connection was closed for good. Another process gets the event.
       .catch((error: unknown) => logger.error({ err: error }, "failed to report the outcome of an event"))
       .finally(() => running.delete(message));

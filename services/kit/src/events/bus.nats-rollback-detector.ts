@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { JetStreamManager } from "@nats-io/jetstream";
 import type { Logger } from "../base/logging.ts";
+import { monotonicMs } from "../base/time.ts";
 import type { NatsLink } from "./bus.nats-connection.ts";
 import { eventKeptMs, eventStream, type Streams } from "./bus.nats-streams.ts";
 
@@ -53,11 +54,11 @@ export function createRollbackDetector(options: {
     missingSince = undefined;
   };
   const checkLast = async ({ id, subject, seq, at }: NonNullable<typeof last>): Promise<void> => {
-    if (Date.now() - at > eventKeptMs / 2) return confirm();
+    if (monotonicMs() - at > eventKeptMs / 2) return confirm();
     const found = await jsm.direct.getMessage(eventStream, { last_by_subj: subject });
     if (found && (found.seq === seq ? found.header.get("Nats-Msg-Id") === id : found.seq > seq)) return confirm();
-    missingSince ??= Date.now();
-    if (Date.now() - missingSince < gracePeriodMs) throw new Error("the stream of events may have been rolled back");
+    missingSince ??= monotonicMs();
+    if (monotonicMs() - missingSince < gracePeriodMs) throw new Error("the stream of events may have been rolled back");
     logger.warn({ event: id, seq }, "the stream of events was rolled back");
     rollback = ` ${randomUUID()}`;
     confirm();
@@ -74,7 +75,7 @@ export function createRollbackDetector(options: {
   };
   return {
     recordStored(event) {
-      last = { ...event, at: Date.now() };
+      last = { ...event, at: monotonicMs() };
     },
     async check() {
       if (unconfirmed) await identify();

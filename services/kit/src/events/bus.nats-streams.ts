@@ -13,6 +13,7 @@ import {
 import { errors, headers, nanos } from "@nats-io/transport-node";
 import type { Logger } from "../base/logging.ts";
 import type { NatsLink } from "./bus.nats-connection.ts";
+import { deadLetterKeptMs } from "./dead-letters.ts";
 
 /** The stream of the events of all services. */
 export const eventStream = "SANDGATE";
@@ -50,7 +51,13 @@ function settingsOf(replicas: number): StreamSettings[] {
       max_age: nanos(eventKeptMs),
       duplicate_window: nanos(duplicateWindowMs),
     },
-    { ...common, name: deadLetterStream, subjects: ["sandgate_parked.>"], max_msgs_per_subject: 1 },
+    {
+      ...common,
+      name: deadLetterStream,
+      subjects: ["sandgate_parked.>"],
+      max_msgs_per_subject: 1,
+      max_age: nanos(deadLetterKeptMs),
+    },
   ];
 }
 

@@ -10,7 +10,7 @@ import { createRollbackDetector } from "./bus.nats-rollback-detector.ts";
 import { createStreams, deadLetterStream, deadLetterSubject, eventStream } from "./bus.nats-streams.ts";
 import type { DeadLetter, EventBus } from "./bus.ts";
 import { createDeadLetters } from "./dead-letters.ts";
-import { defaultDeliveryPolicy } from "./delivery.ts";
+import { createWaitingEvents, defaultDeliveryPolicy } from "./delivery.ts";
 
 const defaultPolicy: NatsDeliveryPolicy = { ...defaultDeliveryPolicy, ackWaitMs: 15_000 };
 const countDeadLettersEveryMs = 60_000;
@@ -49,6 +49,7 @@ export async function openNatsBus(options: {
     help: "Events that a consumer has failed to handle for good",
     labelNames: ["consumer"],
   });
+  const waiting = createWaitingEvents(options.metrics);
   const pulls = new Set<PulledConsumption>();
   gauge(options.metrics, {
     name: "sandgate_bus_unreached_consumers",
@@ -136,14 +137,14 @@ export async function openNatsBus(options: {
       if (failed) throw new Error(`NATS did not store an event: ${failed.reason}`, { cause: failed.reason });
     },
 
-    async consume({ consumer, subjects, handle }) {
+    async consume({ consumer, subjects, concurrency = policy.concurrency, handle }) {
       counting ??= startPeriodicTask({
         what: "count dead letters",
         everyMs: countDeadLettersEveryMs,
         logger,
         work: countDeadLetters,
       });
-      const concurrency = Math.max(1, Math.floor(policy.concurrency / subjects.length));
+      const ofSubject = Math.max(1, Math.floor(concurrency / subjects.length));
       const own = subjects.map((subject) =>
         startPulling({
           link,
@@ -151,7 +152,8 @@ export async function openNatsBus(options: {
           streams,
           consumer,
           subject,
-          policy: { ...policy, concurrency },
+          policy: { ...policy, concurrency: ofSubject },
+          waiting,
           logger,
           handle: async (message) => handle(eventOf(message)),
           async keepDeadLetter(message, failure, attempts) {
@@ -206,6 +208,8 @@ export async function openNatsBus(options: {
     },
 
     deadLetters,
+
+    consumers: () => waiting.state(),
 
     identity: () => rollbackDetector.identity(),
 

@@ -2,8 +2,8 @@ import type { Event } from "@sandgate/proto/common/v1/event";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
 /**
- * An event that a consumer failed to handle so often that the bus gave it up. It is kept until an operator replays or
- * drops it.
+ * An event that a consumer failed to handle so often that the bus gave it up. It is kept for 90 days, unless an
+ * operator replays or drops it before.
  */
 export interface DeadLetter {
   /** `<consumer>.<event id>` */
@@ -48,11 +48,14 @@ export interface EventBus {
    * Hands every event on the subjects to `handle` at least once, in no particular order. Subjects are NATS patterns:
    * `*` stands for one token, a final `>` for all that follow. A new consumer starts with what the bus keeps. Consumers
    * with the same name on several replicas share the work. A handler that throws gets the event again after a growing
-   * delay; after the last attempt the event becomes a dead letter.
+   * delay; after the last attempt the event becomes a dead letter. One that throws because something it depends on is
+   * away (`isDependencyAway`) gets the event again for as long as that lasts.
    */
   consume(options: {
     consumer: string;
     subjects: readonly string[];
+    /** How many events are handled at once in this process. 8 unless set; more where their writes commit together. */
+    concurrency?: number;
     handle(event: Event): Promise<void>;
   }): Promise<Consumption>;
   /** Wakes the watchers of a topic in every process. A signal may be lost, so nothing may depend on its arrival. */
@@ -60,6 +63,8 @@ export interface EventBus {
   /** Calls the listener with the body of each signal on the topic, until the returned function is called. */
   watch(topic: string, listener: (body: string) => void): () => void;
   readonly deadLetters: DeadLetters;
+  /** "ok", or which consumers in this process wait for something that their handlers depend on. */
+  consumers(): "ok" | string;
   /** Returns a text that changes when the bus is recreated and has lost what it kept. */
   identity(): Promise<string>;
   close(): Promise<void>;

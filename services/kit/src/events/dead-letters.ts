@@ -6,8 +6,15 @@ import { file_sandgate_sandbox_v1_sandbox_events as sandboxEvents } from "@sandg
 import { file_sandgate_telemetry_v1_telemetry_events as telemetryEvents } from "@sandgate/proto/telemetry/v1/telemetry_events";
 import { file_sandgate_workspace_v1_workspace_events as workspaceEvents } from "@sandgate/proto/workspace/v1/workspace_events";
 import { messageOf } from "../base/domain-error.ts";
+import { dayMs } from "../base/time.ts";
 import type { DeadLetter, DeadLetters } from "./bus.ts";
 import { type DeliveryPolicy, outcomeOf } from "./delivery.ts";
+
+/**
+ * How long a dead letter is kept for operators, who are told of it by a metric. Replayed later, it would rarely fit
+ * what has become of its entity.
+ */
+export const deadLetterKeptMs = 90 * dayMs;
 
 /** The handler of each consumer in this process. */
 type Handlers = ReadonlyMap<string, (event: Event) => Promise<void>>;

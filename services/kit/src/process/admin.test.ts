@@ -1,17 +1,20 @@
-import { execFile } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { request } from "node:http";
+import { renameSync, statSync } from "node:fs";
+import { chmod, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
 import { join } from "node:path";
-import { json } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { counter, createMetrics } from "../base/metrics.ts";
 import type { DeadLetter, DeadLetters } from "../events/bus.ts";
-import type { Commands } from "./admin.commands.ts";
+import { type Commands, mergeCommands } from "./admin.commands.ts";
+import { askSocket } from "./admin.socket.ts";
 import { type AdminServer, startAdminServer } from "./admin.ts";
 
 test("operators see health, readiness with every dependency's state, and metrics of all registries", async () => {
@@ -25,6 +28,7 @@ test("operators see health, readiness with every dependency's state, and metrics
   const admin = await startAdminServer({
     host: "127.0.0.1",
     port: 0,
+    socket: undefined,
     registries,
     ready: () => ready,
     async dependencies() {
@@ -63,7 +67,7 @@ test("operators see health, readiness with every dependency's state, and metrics
   }
 });
 
-describe("what is for operators on this machine:", () => {
+describe("what is for operators alone:", () => {
   const letterOf = (id: string): DeadLetter => ({
     id,
     consumer: "sandbox-purges",
@@ -82,6 +86,10 @@ describe("what is for operators on this machine:", () => {
   let letters: Map<string, DeadLetter>;
   let isConnected: boolean;
   let admin: AdminServer;
+  let start: (socket: string) => Promise<AdminServer>;
+  let folder: string;
+  let socket: string;
+  let removeFolder: () => Promise<void>;
 
   beforeEach(async () => {
     letters = new Map(["sandbox-purges.a", "sandbox-purges.b"].map((id) => [id, letterOf(id)]));
@@ -101,25 +109,29 @@ describe("what is for operators on this machine:", () => {
         return { options: [...options] };
       },
     };
-    admin = await startAdminServer({
-      host: "127.0.0.1",
-      port: 0,
-      registries: [createMetrics()],
-      ready: () => true,
-      dependencies: async () => ({}),
-      deadLetters: () => (isConnected ? deadLetters : undefined),
-      commands: () => (isConnected ? commands : undefined),
-    });
+    start = (socket) =>
+      startAdminServer({
+        host: "127.0.0.1",
+        port: 0,
+        socket,
+        registries: [createMetrics()],
+        ready: () => true,
+        dependencies: async () => ({}),
+        deadLetters: () => (isConnected ? deadLetters : undefined),
+        commands: () => (isConnected ? commands : undefined),
+      });
+    ({ path: folder, remove: removeFolder } = await createTempFolder());
+    socket = join(folder, "admin.sock");
+    admin = await start(socket);
   });
-  afterEach(() => admin.close());
+  afterEach(async () => {
+    await admin.close();
+    await removeFolder();
+  });
 
-  type Ask = { method?: string; at?: string; path?: string; headers?: Record<string, string>; from?: string };
-  const ask = async (o: Ask = {}) => {
-    const { method = "GET", at = "/dead-letters", path = "", headers = {}, from } = o;
-    const asked = request(`${admin.url}${at}${path}`, { method, headers, ...(from && { localAddress: from }) });
-    asked.end();
-    const [response] = await once(asked, "response");
-    return { status: response.statusCode, body: response.statusCode === 204 ? undefined : await json(response) };
+  const ask = async ({ method = "GET", at = "/dead-letters", path = "" } = {}) => {
+    const { status, body } = await askSocket(socket, method, `${at}${path}`);
+    return { status, ...(status !== 204 && { body: JSON.parse(body) }) };
   };
   const summary = {
     consumer: "sandbox-purges",
@@ -185,30 +197,37 @@ describe("what is for operators on this machine:", () => {
     });
   });
 
-  test("it answers requests of this machine that no web page made", async () => {
-    const { host } = new URL(admin.url);
-    const refused: { headers?: Record<string, string>; from?: string }[] = [
-      { from: "127.0.0.2" },
-      { headers: { origin: "http://evil.example" } },
-      { headers: { origin: admin.url } },
-      { headers: { "sec-fetch-site": "cross-site" } },
-      { headers: { host: "evil.example" } },
-    ];
-    for (const each of refused) {
-      for (const [method, path] of [
-        ["GET", ""],
-        ["POST", "/sandbox-purges.a/replay"],
-        ["DELETE", "/sandbox-purges.a"],
-      ] as const) {
-        expect((await ask({ ...each, method, path })).status).toBe(403);
-      }
-      expect((await ask({ ...each, method: "POST", at: "/commands", path: "/count" })).status).toBe(403);
+  test("no other user of the machine reaches it, and the port has none of it", async () => {
+    expect(statSync(socket).mode & 0o777).toBe(0o600);
+    if (process.getuid?.() === 0) {
+      await chmod(folder, 0o755);
+      const nobody = { uid: 65_534, gid: 65_534 };
+      const is = (flag: string) => spawnSync("test", [flag, socket], nobody).status === 0;
+      // Connecting takes the right to write.
+      expect({ isThere: is("-S"), isOpen: is("-w") }).toEqual({ isThere: true, isOpen: false });
+    }
+    for (const [method, path] of [
+      ["GET", "/dead-letters"],
+      ["POST", "/dead-letters/sandbox-purges.a/replay"],
+      ["DELETE", "/dead-letters/sandbox-purges.a"],
+      ["POST", "/commands/count"],
+    ] as const) {
+      expect((await fetch(`${admin.url}${path}`, { method })).status).toBe(404);
     }
     expect(letters.size).toBe(2);
-    for (const headers of [{ host }, { host: "localhost:9464" }, { host: "[::1]" }, { "sec-fetch-site": "none" }]) {
-      expect((await ask({ headers })).status).toBe(200);
-    }
-    expect((await fetch(`${admin.url}/metrics`, { headers: { origin: "http://evil.example" } })).status).toBe(200);
+    expect((await fetch(`${admin.url}/metrics`)).status).toBe(200);
+  });
+
+  test("a socket that a crash has left is replaced, and other files are not", async () => {
+    await admin.close();
+    const crashed = createServer().listen(join(folder, "crashed"));
+    await once(crashed, "listening");
+    renameSync(join(folder, "crashed"), socket);
+    crashed.close();
+    admin = await start(socket);
+    expect((await ask()).status).toBe(200);
+    await writeFile(join(folder, "file"), "kept");
+    await expect(start(join(folder, "file"))).rejects.toThrow("EADDRINUSE");
   });
 
   test("it waits for the event bus and the services", async () => {
@@ -226,11 +245,25 @@ describe("what is for operators on this machine:", () => {
     expect((await ask({ at: "/commands", path: "/count" })).status).toBe(404);
   });
 
+  test("a command that several services of a process have runs in each of them", async () => {
+    const merged = mergeCommands({
+      sandbox: { commands: { purge: async (options) => ({ sandbox: [...options] }) } },
+      identity: { commands: { rotate: async () => ({ done: true }) } },
+      telemetry: { commands: { purge: async (options) => ({ telemetry: [...options] }) } },
+      workspace: {},
+    });
+    expect(await merged.rotate?.(new Set())).toEqual({ done: true });
+    expect(await merged.purge?.(new Set(["w1"]))).toEqual({
+      sandbox: { sandbox: ["w1"] },
+      telemetry: { telemetry: ["w1"] },
+    });
+    expect(Object.keys(merged).toSorted()).toEqual(["purge", "rotate"]);
+  });
+
   test("a program shows, replays and drops dead letters", async () => {
-    const { hostname, port } = new URL(admin.url);
     const run = (...args: string[]) =>
       promisify(execFile)(process.execPath, [join(import.meta.dirname, "dead-letters.ts"), ...args], {
-        env: { SANDGATE_ADMIN_HOST: hostname, SANDGATE_ADMIN_PORT: port },
+        env: { SANDGATE_ADMIN_SOCKET: socket },
       });
     expect(JSON.parse((await run("list")).stdout)).toMatchObject({
       dead_letters: [{ id: "sandbox-purges.a" }, { id: "sandbox-purges.b" }],
@@ -242,5 +275,7 @@ describe("what is for operators on this machine:", () => {
     await run("drop", "sandbox-purges.b");
     expect(letters.size).toBe(0);
     await expect(run()).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining("replay <id>") });
+    await admin.close();
+    await expect(run("list")).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining(socket) });
   });
 });

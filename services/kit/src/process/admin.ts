@@ -4,6 +4,7 @@ import { gauge, type Metrics, printMetrics } from "../base/metrics.ts";
 import type { DeadLetters } from "../events/bus.ts";
 import { addCommandRoutes, type Commands } from "./admin.commands.ts";
 import { addDeadLetterRoutes } from "./admin.dead-letters.ts";
+import { listenOnSocket } from "./admin.socket.ts";
 
 export interface AdminServer {
   /** "http://127.0.0.1:9090" */
@@ -13,8 +14,10 @@ export interface AdminServer {
 
 export interface AdminOptions {
   host: string;
-  /** 0 takes a free port. */
-  port: number;
+  /** 0 takes a free port; undefined: only the socket is served. */
+  port: number | undefined;
+  /** The path of the unix socket of the operators' commands; undefined: there are none. */
+  socket: string | undefined;
   /** The registries that are printed as one. Each dependency's state is added to the first. */
   registries: readonly [Metrics, ...Metrics[]];
   /** True while this process can answer: not before it has started, and not while it drains. */
@@ -28,9 +31,9 @@ export interface AdminOptions {
 }
 
 /**
- * Serves operators on a port of its own: /metrics (Prometheus), /healthz (the process is alive) and /readyz (200 if the
- * process can answer, otherwise 503, with every dependency's state in the body); and on this machine alone
- * /dead-letters and /commands.
+ * Serves those who watch the process on a port of its own: /metrics (Prometheus), /healthz (the process is alive) and
+ * /readyz (200 if the process can answer, otherwise 503, with every dependency's state in the body). /dead-letters and
+ * /commands are on a unix socket, which only the process's own user can open.
  */
 export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   const app = Fastify({ logger: false, forceCloseConnections: true });
@@ -55,9 +58,17 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   app.get("/metrics", async (_request, reply) => {
     return reply.type("text/plain; version=0.0.4; charset=utf-8").send(await printMetrics(o.registries));
   });
-  await app.register(async (routes) => addDeadLetterRoutes(routes, o.deadLetters), { prefix: "/dead-letters" });
-  await app.register(async (routes) => addCommandRoutes(routes, o.commands), { prefix: "/commands" });
 
-  const url = await app.listen({ host: o.host, port: o.port });
-  return { url, close: () => app.close() };
+  const commands = Fastify({ logger: false });
+  await commands.register(async (routes) => addDeadLetterRoutes(routes, o.deadLetters), { prefix: "/dead-letters" });
+  await commands.register(async (routes) => addCommandRoutes(routes, o.commands), { prefix: "/commands" });
+  const socket = o.socket === undefined ? undefined : await listenOnSocket(commands, o.socket);
+
+  const url = o.port === undefined ? "" : await app.listen({ host: o.host, port: o.port });
+  return {
+    url,
+    async close() {
+      await Promise.all([app.close(), socket?.close()]);
+    },
+  };
 }

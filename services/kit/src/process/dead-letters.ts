@@ -2,15 +2,14 @@
  * A client of the admin server that shows, replays and drops the dead letters of the process on this machine or in this
  * container.
  */
-import { askAdminServer } from "./admin-client.ts";
+import { askAdminServer, socketUsage } from "./admin-client.ts";
 
 const usage = `Dead letters are events that a consumer of the process on this machine failed to handle for good.
   list [<id>]     lists the first 100, or those after this one
   show <id>       shows one with its whole event
   replay <id>...  hands each to its consumer again, and removes it once it is handled
   drop <id>...    removes each without a replay
-SANDGATE_ADMIN_HOST and SANDGATE_ADMIN_PORT say where the process's admin server is (127.0.0.1:9464 unless set).
-`;
+${socketUsage}`;
 
 const request = (method: string, path: string) => askAdminServer(method, `/dead-letters${path}`);
 

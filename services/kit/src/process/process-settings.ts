@@ -50,6 +50,10 @@ export const commonSettings = defineSettings({
     max: 65_535,
     doc: "The port where operators read metrics and health; 0 takes any free port",
   }),
+  adminSocket: text("SANDGATE_ADMIN_SOCKET", {
+    optional: true,
+    doc: "The path of the unix socket, open to the process's own user alone, at which operators' commands reach the process; none unless set. The image sets /tmp/admin.sock",
+  }),
   internalKeyFile: text("SANDGATE_INTERNAL_KEY_FILE", {
     doc: "The file of this process's private Ed25519 key (JWK), which signs its calls. It is read again when it changes",
   }),

@@ -13,6 +13,7 @@ import { createLogger } from "../base/logging.ts";
 import { createRemoteTransport } from "../rpc/clients.ts";
 import { asFacade, type UserCaller } from "../rpc/context.ts";
 import { makeKeys, openTokenSigner } from "../rpc/internal-keys.ts";
+import { askSocket } from "./admin.socket.ts";
 
 const program = join(import.meta.dirname, "process.fixture.child.ts");
 const natsEnd = join(import.meta.dirname, "../../../../test/support/nats-end.ts");
@@ -34,11 +35,13 @@ afterAll(removeFolder);
 
 async function start(settings: Record<string, string>) {
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
+  const socket = join(folder, `${adminPort}.sock`);
   const env = {
     PATH: process.env.PATH,
     SANDGATE_HOST: "127.0.0.1",
     SANDGATE_PORT: String(port),
     SANDGATE_ADMIN_PORT: String(adminPort),
+    SANDGATE_ADMIN_SOCKET: socket,
     SANDGATE_DATABASE: "mongodb://127.0.0.1:1",
     SANDGATE_KEYS_FILE: join(folder, "keyring.json"),
     SANDGATE_INTERNAL_KEY_FILE: join(folder, "workspace.jwk.json"),
@@ -55,6 +58,7 @@ async function start(settings: Record<string, string>) {
     ...started,
     url: `http://127.0.0.1:${port}`,
     adminUrl: `http://127.0.0.1:${adminPort}`,
+    socket,
     /** Waits until /readyz answers so, and returns its body. */
     async untilReadiness(status: number): Promise<unknown> {
       for (;;) {
@@ -127,8 +131,8 @@ describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () =
     await nats.start();
     const dependencies = { events: "ok", database: "ok, sandgate_workspace" };
     expect(await service.untilReadiness(200)).toMatchObject({ ready: true, dependencies });
-    const deadLetters = await fetch(`${service.adminUrl}/dead-letters`);
-    expect(await deadLetters.json()).toEqual({ dead_letters: [] });
+    const deadLetters = await askSocket(service.socket, "GET", "/dead-letters");
+    expect(JSON.parse(deadLetters.body)).toEqual({ dead_letters: [] });
     const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
     expect(metrics).toContain('sandgate_dependency_up{dependency="events"} 1');
     expect(await service.stop()).toBe(0);

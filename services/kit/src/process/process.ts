@@ -11,7 +11,7 @@ import { messageOf } from "../base/domain-error.ts";
 import { createLogger, type Logger, logConsole } from "../base/logging.ts";
 import { createMetrics, type Metrics } from "../base/metrics.ts";
 import type { ServiceName } from "../base/service-names.ts";
-import { readSettings, SettingsError } from "../base/settings.ts";
+import { readSettings, SettingsError, unknownSettings } from "../base/settings.ts";
 import type { EventBus } from "../events/bus.ts";
 import { createCallingTransport, createRemoteTransport, createServedTransport } from "../rpc/clients.ts";
 import { asService } from "../rpc/context.ts";
@@ -50,8 +50,8 @@ interface CommonResources {
   logger: Logger;
   metrics: Metrics;
   /**
-   * Returns the state of the bus, if there is one, and of each service that this process calls, with the dependencies
-   * of that service.
+   * Returns the state of the bus and of its consumers here, if there is one, and of each service that this process
+   * calls, with the dependencies of that service.
    */
   dependencies(): Promise<Dependencies>;
 }
@@ -137,6 +137,8 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
     checkTlsSettings(common);
     const logger = createLogger({ service: o.name, level: common.logLevel });
     logConsole(logger);
+    const unknown = unknownSettings(env);
+    if (unknown.length > 0) logger.warn({ settings: unknown }, "these are no settings of Sandgate, and are ignored");
     const metrics = createMetrics({ processMetrics: true });
     // This includes unhandled rejections. The state of the process is unknown then.
     process.on("uncaughtException", (error) => {
@@ -157,11 +159,12 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
         bus ? stateOf(bus.identity()) : hasOpened ? undefined : "not connected yet",
         checkServices(),
       ]);
-      return { ...(events && { events }), ...services };
+      return { ...(events && { events }), ...(bus && { consumers: bus.consumers() }), ...services };
     };
     const admin = await startAdminServer({
       host: common.adminHost,
       port: common.adminPort,
+      socket: common.adminSocket,
       registries: [metrics],
       ready: () => state === "ready",
       // In parallel, since one after the other they could take longer than /readyz waits.

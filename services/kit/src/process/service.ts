@@ -11,6 +11,7 @@ import { startRelay } from "../events/relay.ts";
 import { type DatabaseTarget, openStore, type ServiceStore, type StoreAdapters } from "../storage/open-store.ts";
 import { startReencryption } from "../storage/reencryption.ts";
 import type { Keyring } from "../storage/sealing.ts";
+import { createUnknownWorkspaces } from "../workspaces/unknown-workspaces.ts";
 import { startWorkspacePurges, type WorkspacePurge } from "../workspaces/workspace-purges.ts";
 import type { Commands } from "./admin.commands.ts";
 
@@ -121,6 +122,16 @@ export function defineService<
           throw error;
         },
       );
+      const { purge } = parts;
+      const unknown =
+        purge &&
+        createUnknownWorkspaces({
+          service: name,
+          store: purge.store,
+          workspaces: createClient(WorkspaceService, transport("workspace")),
+          logger,
+          metrics,
+        });
       let relay: BackgroundTask | undefined;
       let reencryption: ReturnType<typeof startReencryption> | undefined;
       let background: readonly BackgroundTask[] = [];
@@ -129,23 +140,27 @@ export function defineService<
         ...parts,
         async start() {
           relay = startRelay({ outbox: store.outbox, bus, logger, metrics });
-          const workspaces = createClient(WorkspaceService, transport("workspace"));
-          const purges = parts.purge && [
-            await startWorkspacePurges({
-              service: name,
-              leases: store.leases,
-              bus,
-              workspaces,
-              logger,
-              ...parts.purge,
-            }),
-          ];
+          const { leases } = store;
+          const purges = purge && (await startWorkspacePurges({ service: name, leases, bus, logger, ...purge }));
           reencryption = startReencryption({ service: name, sealed: store.sealed, keyring, metrics, logger });
-          background = [reencryption, ...(purges ?? []), ...((await parts.start?.()) ?? [])];
+          const tasks: (BackgroundTask | undefined)[] = [reencryption, purges, unknown?.start()];
+          background = [...tasks.filter((task) => task !== undefined), ...((await parts.start?.()) ?? [])];
         },
         async dependencies() {
           const keyring = reencryption?.state() ?? "ok";
-          return { ...(await parts.dependencies()), ...(keyring !== "ok" && { keyring }) };
+          const workspaces = unknown?.state() ?? "ok";
+          return {
+            ...(await parts.dependencies()),
+            ...(keyring !== "ok" && { keyring }),
+            ...(workspaces !== "ok" && { workspaces }),
+          };
+        },
+        commands: {
+          ...parts.commands,
+          ...(unknown && {
+            "list-unknown-workspaces": unknown.list,
+            "purge-workspaces": (options) => unknown.purge([...options]),
+          }),
         },
         async drain() {
           parts.endWaits?.();

@@ -131,6 +131,22 @@ test("a process with a database of its own has them all from the beginning", () 
   expect(ids.every((id) => shards.owns(id))).toBe(true);
 });
 
+test("when the clock is set back, a replica that can't renew owns nothing in time, and a dead one counts no longer", async () => {
+  const leases = createLeases();
+  const shared = { leases, bus: createSignals() };
+  const [first] = [start({ ...shared, holder: "a" }), shared.bus.signal("test.replicas", "dead")];
+  await until(() => expect(ids.some((id) => first.owns(id))).toBe(true));
+  expect(ids.every((id) => first.owns(id))).toBe(false);
+  vi.setSystemTime(Date.now() - 120_000);
+  await until(() => expect(ids.every((id) => first.owns(id))).toBe(true));
+  leases.acquire = async () => {
+    throw new Error("the database is away");
+  };
+  vi.setSystemTime(Date.now() - 120_000);
+  await vi.advanceTimersByTimeAsync(times.lease);
+  expect(ids.some((id) => first.owns(id))).toBe(false);
+});
+
 test("a replica that can't renew owns nothing once its leases are over", async () => {
   const leases = createLeases();
   const shards = start({ leases, bus: createSignals(), holder: "a" });

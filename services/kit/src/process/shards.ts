@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
+import { monotonicMs } from "../base/time.ts";
 import { createWakeup } from "../base/wakeup.ts";
 import type { EventBus } from "../events/bus.ts";
 import type { LeaseStore } from "../storage/leases.ts";
@@ -83,13 +84,13 @@ export function startShards(o: {
   const lastSeen = new Map<string, number>();
   const listeners: (() => void)[] = [];
   const wakeup = createWakeup();
-  /** The leases that this process holds, and until when, by its own clock. */
+  /** The leases that this process holds, and until when, by a clock that nobody sets. */
   let held = new Map<string, number>();
 
   const unwatch = [
     bus.watch(presenceTopic, (replica) => {
       const isNew = replica !== holder && !lastSeen.has(replica);
-      lastSeen.set(replica, Date.now());
+      lastSeen.set(replica, monotonicMs());
       if (isNew) wakeup.wake();
     }),
     bus.watch(goodbyeTopic, (replica) => {
@@ -102,7 +103,7 @@ export function startShards(o: {
   ];
 
   function fairShare(): number {
-    for (const [replica, at] of lastSeen) if (Date.now() - at > times.presence) lastSeen.delete(replica);
+    for (const [replica, at] of lastSeen) if (monotonicMs() - at > times.presence) lastSeen.delete(replica);
     const replicas = lastSeen.has(holder) ? lastSeen.size : lastSeen.size + 1;
     return Math.ceil(shardCount / replicas);
   }
@@ -139,7 +140,7 @@ export function startShards(o: {
       const chosen = lacking > 0 ? await chooseFree(lacking) : [];
       if (signal.aborted || (round > 1 && chosen.length === 0)) return;
       // The same call renews what is held. With more statements, leases could expire during a division.
-      const until = Date.now() + times.lease;
+      const until = monotonicMs() + times.lease;
       const now = await leases.acquire([...held.keys(), ...chosen], holder, times.lease);
       if (signal.aborted) return;
       hold(new Map(now.map((name) => [name, until])));
@@ -152,10 +153,10 @@ export function startShards(o: {
     logger: o.logger,
     async work(signal, markHealthy) {
       while (!signal.aborted) {
-        const startedAt = Date.now();
+        const startedAt = monotonicMs();
         await divide(signal);
         markHealthy();
-        await wakeup.wait(Math.max(0, startedAt + times.renew - Date.now()), signal);
+        await wakeup.wait(Math.max(0, startedAt + times.renew - monotonicMs()), signal);
       }
     },
   });
@@ -163,7 +164,7 @@ export function startShards(o: {
   return {
     owns(id) {
       const until = held.get(names[shardOf(id)] ?? "");
-      return until !== undefined && until > Date.now();
+      return until !== undefined && until > monotonicMs();
     },
     onChange: (listener) => {
       listeners.push(listener);

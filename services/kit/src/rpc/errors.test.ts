@@ -15,6 +15,7 @@ test.each(reasons.filter((reason) => reason !== "INTERNAL_ERROR"))("%s crosses a
   const sent = new DomainError(reason, "Because.", {
     hint: "Try this.",
     retryAfterSeconds: 3,
+    callersFault: true,
     violations: [{ field: "memory_mb", issue: "too small" }],
   });
   const got = fromConnectError(toConnectError(sent));
@@ -23,13 +24,19 @@ test.each(reasons.filter((reason) => reason !== "INTERNAL_ERROR"))("%s crosses a
     message: "Because.",
     hint: "Try this.",
     retryAfterSeconds: 3,
+    callersFault: true,
     violations: [{ field: "memory_mb", issue: "too small" }],
   });
 });
 
 test("what is absent stays absent", () => {
   const got = fromConnectError(toConnectError(new DomainError("CONFLICT", "Taken.")));
-  expect(got).toMatchObject({ hint: undefined, violations: undefined, retryAfterSeconds: undefined });
+  expect(got).toMatchObject({
+    hint: undefined,
+    violations: undefined,
+    retryAfterSeconds: undefined,
+    callersFault: false,
+  });
 });
 
 test("an unexpected error shows nothing of itself", () => {

@@ -45,10 +45,11 @@ export function toConnectError(error: unknown): ConnectError {
     const fieldViolations = known.violations.map(({ field, issue }) => ({ field, description: issue }));
     details.push({ desc: BadRequestSchema, value: create(BadRequestSchema, { fieldViolations }) });
   }
-  if (known.hint !== undefined || known.retryAfterSeconds !== undefined) {
+  if (known.hint !== undefined || known.retryAfterSeconds !== undefined || known.callersFault) {
     const value = create(ErrorNoteSchema, {
       hint: known.hint ?? "",
       retryAfterSeconds: Math.ceil(known.retryAfterSeconds ?? 0),
+      callersFault: known.callersFault,
     });
     details.push({ desc: ErrorNoteSchema, value });
   }
@@ -86,6 +87,7 @@ function noteOptions(note: ErrorNote | undefined): DomainErrorOptions {
   return {
     hint: note?.hint || undefined,
     retryAfterSeconds: note?.retryAfterSeconds || undefined,
+    callersFault: note?.callersFault,
   };
 }
 

@@ -1,19 +1,22 @@
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { create } from "@bufbuild/protobuf";
 import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
 import { test } from "@sandgate/test-support/test";
 import { pino } from "pino";
-import { afterEach, expect } from "vitest";
+import { afterEach, describe, expect } from "vitest";
 import { DomainError } from "../base/domain-error.ts";
+import { maxRecordBytes } from "../storage/idempotency-record.ts";
 import { type Keyring, openKeyring } from "../storage/sealing.ts";
 import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
 import type { Call } from "./context.ts";
-import { runIdempotent } from "./idempotency.ts";
+import { createRunIdempotent } from "./idempotency.ts";
 
 let folder: string;
 let database: SqliteDatabase<typeof transactions>;
 let keyring: Keyring;
+let runIdempotent: ReturnType<typeof createRunIdempotent>;
 let works: number;
 
 test.beforeEach(async ({ folder: own }) => {
@@ -25,6 +28,7 @@ test.beforeEach(async ({ folder: own }) => {
     transactions: new URL("../storage/sqlite.fixture.ts", import.meta.url),
     logger: pino({ enabled: false }),
   });
+  runIdempotent = createRunIdempotent({ keyring, store: database });
   works = 0;
 });
 afterEach(async () => {
@@ -61,18 +65,12 @@ const methodOf = (name: string) => ({ name, input: ErrorNoteSchema, output: Erro
 
 /** Adds a note named after the number of times that this test has worked, and returns it. */
 function addNote(request: Request = {}): Promise<ErrorNote> {
-  return runIdempotent({
-    call: callOf(request),
-    method: methodOf(request.rpc ?? "AddNote"),
-    request: create(ErrorNoteSchema, { hint: request.body ?? "" }),
-    keyring,
-    store: database,
-    work: async (recordFor) => {
-      const response = create(ErrorNoteSchema, { hint: `note ${++works}` });
-      await request.meanwhile?.();
-      await database.write.addNote(response.hint, { record: await recordFor(response) });
-      return response;
-    },
+  const message = create(ErrorNoteSchema, { hint: request.body ?? "" });
+  return runIdempotent(callOf(request), methodOf(request.rpc ?? "AddNote"), message, async (recordFor) => {
+    const response = create(ErrorNoteSchema, { hint: `note ${++works}` });
+    await request.meanwhile?.();
+    await database.write.addNote(response.hint, { record: await recordFor(response) });
+    return response;
   });
 }
 
@@ -114,22 +112,13 @@ test("a failure is not kept: the calls that waited for it do the work", async ()
   expect((await waiting).hint).toBe("note 2");
 });
 
-/**
- * The same call at another replica, which has an idempotency store of its own, so nothing in this process makes it
- * wait.
- */
+/** The same call at another replica, so nothing makes it wait. */
 function addTheirNote(): Promise<ErrorNote> {
-  return runIdempotent({
-    call: callOf({ key: "k" }),
-    method: methodOf("AddNote"),
-    request: create(ErrorNoteSchema),
-    keyring,
-    store: { idempotency: { ...database.idempotency } },
-    work: async (recordFor) => {
-      const response = create(ErrorNoteSchema, { hint: "theirs" });
-      await database.write.addNote("theirs", { record: await recordFor(response) });
-      return response;
-    },
+  const runThere = createRunIdempotent({ keyring, store: database });
+  return runThere(callOf({ key: "k" }), methodOf("AddNote"), create(ErrorNoteSchema), async (recordFor) => {
+    const response = create(ErrorNoteSchema, { hint: "theirs" });
+    await database.write.addNote("theirs", { record: await recordFor(response) });
+    return response;
   });
 }
 
@@ -150,4 +139,43 @@ test("what is stored is sealed", async () => {
   await addNote({ key: "k" });
   const row = database.read.get<{ sealed: Uint8Array }>("SELECT sealed FROM kit_answers");
   expect(Buffer.from(row?.sealed ?? []).includes("note 1")).toBe(false);
+});
+
+describe("what the answers of a day take", () => {
+  const keep = (id: string, owner: string, bytes: number) =>
+    database.write.addNote(id, {
+      record: { id, service: "notes", workspace: "", owner, sealed: new Uint8Array(bytes) },
+    });
+  const refused = { reason: "RATE_LIMITED", retryAfterSeconds: expect.any(Number) };
+
+  test("is limited for each owner, and nothing is created above it", async () => {
+    await keep("a", "w1", maxRecordBytes - 10_000);
+    await expect(keep("b", "w1", 10_000)).rejects.toMatchObject(refused);
+    await keep("c", "w1", 1_000);
+    await keep("d", "w2", 10_000);
+    await database.write.addNote("without a key");
+    expect(database.read.all("SELECT id FROM notes ORDER BY id").map(({ id }) => id)).toEqual([
+      "a",
+      "c",
+      "d",
+      "without a key",
+    ]);
+  });
+
+  test("is free again once the day is over", async () => {
+    await keep("a", "w1", maxRecordBytes - 10_000);
+    const other = new DatabaseSync(join(folder, "notes.sqlite"), { timeout: 5_000 });
+    other.prepare("UPDATE kit_answer_usages SET ends_at = ?").run(Date.now() - 1);
+    other.close();
+    await keep("b", "w1", maxRecordBytes - 10_000);
+    await expect(keep("c", "w1", 10_000)).rejects.toMatchObject(refused);
+  });
+
+  test("counts for the workspace of a call, or for its user", async () => {
+    await addNote({ key: "k", user: "ann", workspace: "w1" });
+    await addNote({ key: "l", user: "bob", workspace: "w1" });
+    await addNote({ key: "k", user: "ann" });
+    const owners = database.read.all("SELECT owner FROM kit_answer_usages ORDER BY owner").map(({ owner }) => owner);
+    expect(owners).toEqual(["ann", "w1"]);
+  });
 });

@@ -80,17 +80,54 @@ test("a token is used again for half its life, by the same user, workspace, role
   expect(await mint()).not.toBe(first);
 });
 
+test("a caller whose clock was ten minutes wrong is answered as soon as it is right, and after each correction", async () => {
+  let now = 1_000_000_000_000;
+  let wrongMs = 0;
+  const { privateKey, publicKey } = await generateKeyPair("EdDSA");
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: "sandbox" }] };
+  const signer = createTokenSigner({ caller: "sandbox", keyId: "sandbox", privateKey, now: () => now + wrongMs });
+  const verifier = createTokenVerifier({ audience: "workspace", jwks, now: () => now, monotonic: () => now });
+  const call = async () => verifier.verify(await signer.mint("workspace", { passedOn: false }));
+  for (const minutes of [10, -10]) {
+    wrongMs = minutes * 60_000;
+    await expect(call()).rejects.toMatchObject(refused);
+    wrongMs = 0;
+    expect(await call()).toEqual({ service: "sandbox" });
+    now += 29_000;
+    expect(await call()).toEqual({ service: "sandbox" });
+    now += 60_000;
+  }
+});
+
+test("a remembered token ends in time although the clock was set back", async () => {
+  let now = 1_000_000_000_000;
+  let setBackMs = 0;
+  const { privateKey, publicKey } = await generateKeyPair("EdDSA");
+  const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: "sandbox" }] };
+  const signer = createTokenSigner({ caller: "sandbox", keyId: "sandbox", privateKey, now: () => now });
+  const clocks = { now: () => now - setBackMs, monotonic: () => now };
+  const verifier = createTokenVerifier({ audience: "workspace", jwks, ...clocks });
+  const token = await signer.mint("workspace", { passedOn: false });
+  await verifier.verify(token);
+  setBackMs = 600_000;
+  now += 59_000;
+  expect(await verifier.verify(token)).toEqual({ service: "sandbox" });
+  now += 1_000;
+  await expect(verifier.verify(token)).rejects.toMatchObject(refused);
+});
+
 test("a token ends after 60 s, remembered or not", async () => {
   let now = Date.now();
   const { privateKey, publicKey } = await generateKeyPair("EdDSA");
   const jwks = { keys: [{ ...(await exportJWK(publicKey)), kid: "sandbox.2" }] };
   const signer = createTokenSigner({ caller: "sandbox", keyId: "sandbox.2", privateKey, now: () => now });
   const token = await signer.mint("workspace", { passedOn: false });
-  const verifier = createTokenVerifier({ audience: "workspace", jwks, now: () => now });
+  const clocks = { now: () => now, monotonic: () => now };
+  const verifier = createTokenVerifier({ audience: "workspace", jwks, ...clocks });
   expect(await verifier.verify(token)).toEqual({ service: "sandbox" });
   now += 70_000;
   await expect(verifier.verify(token)).rejects.toMatchObject(refused);
-  const fresh = createTokenVerifier({ audience: "workspace", jwks, now: () => now });
+  const fresh = createTokenVerifier({ audience: "workspace", jwks, ...clocks });
   await expect(fresh.verify(token)).rejects.toMatchObject(refused);
 });
 

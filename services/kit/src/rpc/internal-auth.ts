@@ -10,6 +10,7 @@ import {
   SignJWT,
 } from "jose";
 import { DomainError } from "../base/domain-error.ts";
+import { monotonicMs } from "../base/time.ts";
 import { isRoleName, toRole } from "./access.ts";
 import type { Caller, Outgoing, UserCaller } from "./context.ts";
 
@@ -19,6 +20,8 @@ const algorithm = "EdDSA";
 const type = "sandgate-internal+jwt";
 const scheme = "Bearer ";
 const lifeSeconds = 60;
+/** How long a token is used again. */
+const usedForMs = (lifeSeconds / 2) * 1000;
 /** How far the clocks of machines may differ. */
 const toleranceSeconds = 5;
 const rememberedTokens = 10_000;
@@ -41,7 +44,7 @@ export interface TokenVerifier {
 interface Minted {
   authorization: Promise<string>;
   /** Epoch milliseconds. */
-  until: number;
+  mintedAt: number;
 }
 
 export interface InternalKeys {
@@ -96,7 +99,8 @@ export function createTokenSigner(o: {
       const key = user ? keyOf(user) : "";
       const time = now();
       const known = headers.get(key);
-      if (known && known.until > time) return known.authorization;
+      // By the time of day, as the token itself: with a clock that was set back it would be from the future.
+      if (known && time >= known.mintedAt && time < known.mintedAt + usedForMs) return known.authorization;
       const issuedAt = Math.floor(time / 1000);
       const claims = user ? { [passedOn ? "act" : "user"]: toUserClaims(user) } : {};
       const authorization = new SignJWT(claims)
@@ -107,22 +111,28 @@ export function createTokenSigner(o: {
         .setExpirationTime(issuedAt + lifeSeconds)
         .sign(o.privateKey)
         .then((token) => `${scheme}${token}`);
-      remember(headers, key, { authorization, until: (issuedAt + lifeSeconds / 2) * 1000 });
+      remember(headers, key, { authorization, mintedAt: time });
       return authorization;
     },
   };
 }
 
 /** Verifies tokens for `audience` against the callers' public keys. `now` is in epoch milliseconds. */
-export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; now?: () => number }): TokenVerifier {
-  const now = o.now ?? Date.now;
+export function createTokenVerifier(o: {
+  audience: string;
+  jwks: JSONWebKeySet;
+  now?: () => number;
+  monotonic?: () => number;
+}): TokenVerifier {
+  const { now = Date.now, monotonic = monotonicMs } = o;
   const keys = createLocalJWKSet(o.jwks);
+  /** Until when by the monotonic clock, so that no token outlives itself when the clock is set back. */
   const verified = new Map<string, { caller: Caller; until: number }>();
 
   return {
     async verify(authorization = "") {
       const known = verified.get(authorization);
-      if (known && known.until > now()) return known.caller;
+      if (known && known.until > monotonic()) return known.caller;
       if (!authorization.startsWith(scheme)) {
         throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no internal token.");
       }
@@ -140,7 +150,7 @@ export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; 
           currentDate: new Date(now()),
         });
         const caller = readClaims(payload, protectedHeader.kid ?? "");
-        remember(verified, authorization, { caller, until: (payload.exp ?? 0) * 1000 });
+        remember(verified, authorization, { caller, until: monotonic() + (payload.exp ?? 0) * 1000 - now() });
         return caller;
       } catch (cause) {
         throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no valid internal token.", { cause });

@@ -26,6 +26,7 @@ import {
   type UnaryResponse,
 } from "@connectrpc/connect";
 import { deepFreeze } from "../base/freeze.ts";
+import { monotonicMs } from "../base/time.ts";
 import { localHeadersKey } from "./context.ts";
 
 type UnarySpec = MethodImplSpec & { kind: "unary" };
@@ -96,7 +97,7 @@ class LocalContext implements HandlerContext {
     this.method = method;
     this.#given = header;
     if (isRecord(header)) this.values.set(localHeadersKey, header);
-    this.#endsAt = deadlineMs === undefined ? undefined : Date.now() + deadlineMs;
+    this.#endsAt = deadlineMs === undefined ? undefined : monotonicMs() + deadlineMs;
   }
 
   get service() {
@@ -130,7 +131,7 @@ class LocalContext implements HandlerContext {
     return this.#controller.signal;
   }
 
-  readonly timeoutMs = () => (this.#endsAt === undefined ? undefined : this.#endsAt - Date.now());
+  readonly timeoutMs = () => (this.#endsAt === undefined ? undefined : this.#endsAt - monotonicMs());
 
   abort(reason: unknown): void {
     if (this.#aborted) return;

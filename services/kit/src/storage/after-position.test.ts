@@ -12,6 +12,13 @@ test("after a document come the older ones, and those of its time with a lower i
     at: { $lte: at },
     $nor: [{ at, _id: { $gte: "b" } }],
   });
+  expect(afterPosition<Note & { rank: number }>({ rank: 2, at, _id: "b" })).toEqual({
+    rank: { $lte: 2 },
+    $nor: [
+      { rank: 2, at: { $gt: at } },
+      { rank: 2, at, _id: { $gte: "b" } },
+    ],
+  });
   expect(afterPosition<Note>(undefined)).toEqual({});
 });
 

@@ -3,7 +3,7 @@
  * a conflict.
  */
 const connectionErrors =
-  /^Mongo(Network|NetworkTimeout|ServerSelection|PoolCleared|PoolClosed|WaitQueueTimeout|NotConnected|TopologyClosed|OperationTimeout)Error$/;
+  /^(Mongo(Network|NetworkTimeout|ServerSelection|PoolCleared|PoolClosed|WaitQueueTimeout|NotConnected|TopologyClosed|OperationTimeout)|PoolClearedOnNetwork)Error$/;
 const passingLabels = ["RetryableWriteError", "TransientTransactionError", "UnknownTransactionCommitResult"];
 
 /**

@@ -1,13 +1,23 @@
-import { type ClientSession, type Collection, type Db, type IndexDescription, MongoServerError } from "mongodb";
 import {
+  type ClientSession,
+  type Collection,
+  type Db,
+  type Document,
+  type IndexDescription,
+  MongoServerError,
+} from "mongodb";
+import {
+  addRecordUsage,
   type IdempotencyRecord,
   IdempotencyRecordExists,
   type IdempotencyStore,
   idempotencyRecordKeptMs,
+  type RecordUsage,
 } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
-import { type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
+import { maxCountedEvents, type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
 import type { SealedValues } from "./sealed-values.ts";
+import { headOf } from "./sealing.ts";
 
 /** What the function of a transaction reads and writes with. It is valid until the function ends. */
 export interface MongoTransaction {
@@ -16,7 +26,8 @@ export interface MongoTransaction {
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): Promise<void>;
   /**
-   * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first.
+   * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first,
+   * and RATE_LIMITED if the responses of its owner take too much.
    */
   keepIdempotencyRecord(record: IdempotencyRecord | undefined): Promise<void>;
 }
@@ -43,6 +54,11 @@ interface IdempotencyDocument {
   expiresAt: Date;
 }
 
+interface RecordUsageDocument extends RecordUsage {
+  /** The owner. */
+  _id: string;
+}
+
 interface LeaseDocument {
   _id: string;
   holder: string;
@@ -53,6 +69,7 @@ interface LeaseDocument {
 export interface KitCollections {
   outbox: Collection<OutboxDocument>;
   answers: Collection<IdempotencyDocument>;
+  answerUsages: Collection<RecordUsageDocument>;
   leases: Collection<LeaseDocument>;
 }
 
@@ -78,6 +95,11 @@ const refusedIndex: IndexDescription = {
   partialFilterExpression: { unsent: true },
 };
 
+/** The fourth step adds them. */
+export const answerUsageIndexes: Record<string, IndexDescription[]> = {
+  kit_answer_usages: [{ name: "ended", key: { endsAt: 1 }, expireAfterSeconds: 0 }],
+};
+
 export async function addRefusedIndex(db: Db): Promise<void> {
   await db.collection("kit_outbox").createIndexes([refusedIndex]);
 }
@@ -89,6 +111,7 @@ export function kitCollections(db: Db): KitCollections {
   return {
     outbox: db.collection("kit_outbox"),
     answers: db.collection("kit_answers"),
+    answerUsages: db.collection("kit_answer_usages"),
     leases: db.collection("kit_leases"),
   };
 }
@@ -100,7 +123,7 @@ export function isDuplicateKey(error: unknown): boolean {
 
 /** Creates what a service's function gets. `onPublish` is called when events were staged. */
 export function createTransaction(
-  { outbox, answers }: KitCollections,
+  { outbox, answers, answerUsages }: KitCollections,
   session: ClientSession,
   onPublish: () => void,
 ): MongoTransaction {
@@ -137,6 +160,9 @@ export function createTransaction(
       if (taken.upsertedCount + taken.modifiedCount === 0) {
         throw new IdempotencyRecordExists("Another call with this Idempotency-Key was first");
       }
+      const before = await answerUsages.findOne({ _id: record.owner }, { session });
+      const { bytes, endsAt } = addRecordUsage(before ?? undefined, record, new Date());
+      await answerUsages.updateOne({ _id: record.owner }, { $set: { bytes, endsAt } }, { upsert: true, session });
     },
   };
 }
@@ -192,32 +218,44 @@ export function createIdempotencyStore({ answers }: KitCollections): Idempotency
 
 export function createSealedValues(db: Db): SealedValues {
   return {
-    async list({ table, column, workspace, service }, limit, afterId = "") {
+    async listOthers({ table, column, workspace, service }, keyId, limit, after) {
+      // The server compares the first bytes, as sets of bits, so that only these documents come here.
+      const head = headOf(keyId);
+      const isCurrent = { $bitsAllSet: head, $bitsAllClear: head.map((byte) => ~byte) };
       const found = await db
         .collection<{ _id: string; [field: string]: unknown }>(table)
-        .find({ _id: { $gt: afterId } })
+        .find({ _id: { $gt: after?.id ?? "" }, [column]: { $exists: true, $not: isCurrent } })
         .sort({ _id: 1 })
         .limit(limit)
+        .project({ [column]: 1, ...(workspace && { [workspace]: 1 }), ...(service && { [service]: 1 }) })
         .toArray();
-      const textIn = (document: Record<string, unknown>, field: string | undefined) => {
-        const value = field === undefined ? undefined : document[field];
+      const textIn = (document: Document, field: string | undefined) => {
+        const value: unknown = field === undefined ? undefined : document[field];
         return typeof value === "string" ? value : undefined;
       };
-      return found.map((document) => {
-        const value = document[column];
+      return found.flatMap((document) => {
+        const value: unknown = document[column];
+        if (!(value instanceof Uint8Array)) return [];
         return {
-          id: document._id,
-          sealed: value instanceof Uint8Array ? new Uint8Array(value) : undefined,
+          id: String(document._id),
+          sealed: new Uint8Array(value),
           workspace: textIn(document, workspace),
           service: textIn(document, service),
         };
       });
     },
-    async replace({ table, column }, id, before, after) {
-      const replaced = await db
-        .collection<{ _id: string; [field: string]: unknown }>(table)
-        .updateOne({ _id: id, [column]: before }, { $set: { [column]: after } });
-      return replaced.modifiedCount > 0;
+    async replace({ table, column }, changes) {
+      const values = db.collection<{ _id: string; [field: string]: unknown }>(table);
+      const replaced = await Promise.all(
+        changes.map(async ({ id, before, after }) => {
+          const { modifiedCount } = await values.updateOne(
+            { _id: id, [column]: before },
+            { $set: { [column]: after } },
+          );
+          return modifiedCount > 0 ? [id] : [];
+        }),
+      );
+      return replaced.flat();
     },
   };
 }
@@ -279,8 +317,8 @@ export function createOutboxStore(
     },
     async backlog() {
       const [unsent, refused, oldest] = await Promise.all([
-        outbox.countDocuments({ unsent: true }),
-        outbox.countDocuments({ unsent: true, retryAt: { $gt: new Date(0) } }),
+        outbox.countDocuments({ unsent: true }, { limit: maxCountedEvents }),
+        outbox.countDocuments({ unsent: true, retryAt: { $gt: new Date(0) } }, { limit: maxCountedEvents }),
         outbox.find({ unsent: true }).sort({ stagedAt: 1 }).limit(1).next(),
       ]);
       return { unsent, refused, oldestStagedAt: oldest?.stagedAt };

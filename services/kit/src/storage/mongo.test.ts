@@ -7,7 +7,7 @@ import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { DomainError } from "../base/domain-error.ts";
 import { newId } from "../base/ids.ts";
-import { IdempotencyRecordExists } from "./idempotency-record.ts";
+import { IdempotencyRecordExists, maxRecordBytes } from "./idempotency-record.ts";
 import {
   createCollections,
   deleteBatch,
@@ -314,7 +314,13 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
     const database = await open();
     const create = (text: string) =>
       database.write(async (tx) => {
-        await tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text), service: "notes", workspace: "" });
+        await tx.keepIdempotencyRecord({
+          id: "record",
+          sealed: Buffer.from(text),
+          service: "notes",
+          workspace: "",
+          owner: "ann",
+        });
         await notesIn(database).insertOne({ _id: text, text }, { session: tx.session });
       });
     const outcomes = await Promise.allSettled(["a", "b", "c"].map(create));
@@ -330,7 +336,13 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
     const database = await open();
     const record = (text: string) =>
       database.write((tx) =>
-        tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text), service: "notes", workspace: "" }),
+        tx.keepIdempotencyRecord({
+          id: "record",
+          sealed: Buffer.from(text),
+          service: "notes",
+          workspace: "",
+          owner: "ann",
+        }),
       );
     await record("old");
     const expired = { $set: { expiresAt: new Date(Date.now() - 1) } };
@@ -338,6 +350,24 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
     expect(await database.idempotency.find("record")).toBeUndefined();
     await record("new");
     expect(Buffer.from((await database.idempotency.find("record"))?.sealed ?? []).toString()).toBe("new");
+  });
+
+  test("what the answers of an owner take in a day is limited", async () => {
+    const database = await open();
+    const keep = (id: string, bytes: number, owner = "w1") =>
+      database.write((tx) =>
+        tx.keepIdempotencyRecord({ id, sealed: new Uint8Array(bytes), service: "notes", workspace: "", owner }),
+      );
+    const part = maxRecordBytes / 4;
+    await Promise.all(["a", "b", "c"].map((id) => keep(id, part)));
+    await keep("d", part - 10_000);
+    const refused = { reason: "RATE_LIMITED", retryAfterSeconds: expect.any(Number) };
+    await expect(keep("e", 10_000)).rejects.toMatchObject(refused);
+    expect(await database.idempotency.find("e")).toBeUndefined();
+    await keep("e", 10_000, "w2");
+    const usages = database.db.collection<{ _id: string }>("kit_answer_usages");
+    await usages.updateOne({ _id: "w1" }, { $set: { endsAt: new Date(Date.now() - 1) } });
+    await keep("f", 10_000);
   });
 
   describe("migrations", () => {

@@ -7,6 +7,7 @@ import type { LeaseStore } from "./leases.ts";
 import { createAbandonedTransactionEnder } from "./mongo-abandoned.ts";
 import {
   addRefusedIndex,
+  answerUsageIndexes,
   createIdempotencyStore,
   createLeaseStore,
   createOutboxStore,
@@ -60,6 +61,7 @@ const kitMigrations: readonly MongoMigration[] = [
   { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
   { name: "kit 2: no inbox", expands: true, run: dropInbox },
   { name: "kit 3: refused events", expands: true, run: addRefusedIndex },
+  { name: "kit 4: what answers take", expands: true, run: (db) => createCollections(db, answerUsageIndexes) },
 ];
 
 /**
@@ -83,6 +85,9 @@ export async function openMongo(options: {
     readPreference: "primary",
     retryWrites: true,
     retryReads: true,
+    // After this and a heartbeat, connections to a primary that has fallen silent are given up.
+    connectTimeoutMS: 5_000,
+    heartbeatFrequencyMS: 5_000,
     ignoreUndefined: true,
     // Binary values are the driver's buffers. Stores copy those that they return.
     promoteBuffers: true,
@@ -208,19 +213,22 @@ export async function openMongo(options: {
 }
 
 /**
- * Matches the documents that come after a position in a list sorted by two fields, both descending.
+ * Matches the documents that come after a position in a list sorted by two fields or more, all descending.
  *
- * @param last the two fields at that position, in the order of the sort; the first is a range of the index
+ * @param last the fields at that position, in the order of the sort; the first is a range of the index
  */
 export function afterPosition<D extends Document>(last: Partial<D> | undefined): Filter<D> {
   if (!last) return {};
-  const [first, second] = Object.entries(last);
-  if (!first || !second) throw new Error("a position in a list needs two fields");
-  const [time, at] = first;
-  const [id, value] = second;
+  const fields = Object.entries(last);
+  const [[first, at] = []] = fields;
+  if (first === undefined || fields.length < 2) throw new Error("a position in a list needs two fields");
+  const before = fields.slice(1).map(([name, value], index) => ({
+    ...Object.fromEntries(fields.slice(0, index + 1)),
+    [name]: { [index === fields.length - 2 ? "$gte" : "$gt"]: value },
+  }));
   // With `$or` the server would choose an index for each branch and then have to sort.
   // The checker can't know that these fields are still the document's.
-  return { [time]: { $lte: at }, $nor: [{ [time]: at, [id]: { $gte: value } }] } as Filter<Document> as Filter<D>;
+  return { [first]: { $lte: at }, $nor: before } as Filter<Document> as Filter<D>;
 }
 
 /**

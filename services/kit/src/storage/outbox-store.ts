@@ -14,7 +14,11 @@ export interface WaitingEvent extends StagedEvent {
   refusals: number;
 }
 
+/** Of events that wait, no more are counted. */
+export const maxCountedEvents = 10_000;
+
 interface OutboxBacklog {
+  /** No more than `maxCountedEvents`, as with `refused`. */
   unsent: number;
   /** Those of them that the bus has refused. */
   refused: number;

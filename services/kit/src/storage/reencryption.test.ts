@@ -9,9 +9,10 @@ import { afterEach, describe, expect } from "vitest";
 import { createMetrics, type Metrics, printMetrics } from "../base/metrics.ts";
 import { createCollections, openMongo } from "./mongo.ts";
 import { startReencryption } from "./reencryption.ts";
-import type { SealedColumn, SealedValues } from "./sealed-values.ts";
+import type { SealedColumn, SealedRow, SealedValues } from "./sealed-values.ts";
 import { type Keyring, openKeyring } from "./sealing.ts";
 import { openSqlite } from "./sqlite.ts";
+import { sealedIndex } from "./sqlite-sealed.ts";
 
 interface Row {
   id: string;
@@ -33,7 +34,8 @@ const answers: SealedColumn = { table: "answers", column: "sealed", workspace: "
 async function onSqlite(rows: Record<string, readonly Row[]>, folder: string): Promise<Opened> {
   const text = (value: string | undefined) => (value === undefined ? "NULL" : `'${value}'`);
   const migrations = Object.entries(rows).flatMap(([table, all]) => [
-    `CREATE TABLE ${table} (id TEXT PRIMARY KEY, sealed BLOB, workspace TEXT, service TEXT) STRICT`,
+    `CREATE TABLE ${table} (id TEXT PRIMARY KEY, sealed BLOB, workspace TEXT, service TEXT) STRICT;
+     ${sealedIndex({ table, column: "sealed" })}`,
     ...all.map(({ id, sealed, workspace, service }) => {
       const blob = sealed ? `X'${Buffer.from(sealed).toString("hex")}'` : "NULL";
       return `INSERT INTO ${table} VALUES (${text(id)}, ${blob}, ${text(workspace)}, ${text(service)})`;
@@ -131,22 +133,24 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
         ],
       };
       const { sealed, counts, state } = await start({ rows, ring, folder });
+      const unused = old.currentKeyId;
       await until(async () =>
-        expect(await counts()).toEqual(["answers next 2", "secrets next 232", "secrets unknown 1"]),
+        expect(await counts()).toEqual([`answers ${unused} 0`, `secrets ${unused} 0`, "secrets unknown 1"].toSorted()),
       );
       expect(state()).toBe("sealed values were damaged or copied; the log names them");
       const { ring: onlyNext } = await rotate(folder, true);
       const opened: string[] = [];
-      for (let after: string | undefined; ; ) {
-        const page = await sealed.list(secrets, 100, after);
+      for (let after: SealedRow | undefined; ; ) {
+        const page = await sealed.listOthers(secrets, "none", 100, after);
         for (const { id, sealed: value, workspace } of page) {
-          if (value && id !== "moved") opened.push(Buffer.from(onlyNext.open(value, place(id, workspace))).toString());
+          if (id !== "moved") opened.push(Buffer.from(onlyNext.open(value, place(id, workspace))).toString());
         }
-        after = page.at(-1)?.id;
+        after = page.at(-1);
         if (page.length < 100) break;
       }
-      expect(opened).toEqual([...ids, "t", "u"].map((id) => `of ${id}`));
-      const [first] = await sealed.list(answers, 1, undefined);
+      expect(opened.toSorted()).toEqual([...ids, "t", "u"].map((id) => `of ${id}`));
+      expect((await sealed.listOthers(secrets, "next", 10, undefined)).map(({ id }) => id)).toEqual(["moved"]);
+      const [first] = await sealed.listOthers(answers, "none", 1, undefined);
       expect(Buffer.from(onlyNext.open(first?.sealed ?? new Uint8Array(), answer("a", ""))).toString()).toBe("answer");
     },
   );
@@ -160,15 +164,39 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
     expect(state()).toBe(`sealed values need keys that the key ring lacks: ${old.currentKeyId}`);
   });
 
+  test.runIf(isAvailable)("that other keys seal are listed page by page, whatever their ids", async ({ folder }) => {
+    const ringOf = async (id: string) => {
+      const file = join(folder, `${id.length}${id.slice(0, 4)}.json`);
+      writeFileSync(file, JSON.stringify({ current: id, keys: { [id]: Buffer.alloc(32, 1).toString("base64") } }));
+      return openKeyring({ file, create: false });
+    };
+    // Before and after the current one, of which one begins like it, and one as long as ids may be.
+    const keyIds = ["a", "k", "k1", "key", "z", `key${"y".repeat(252)}`];
+    const rings = await Promise.all(keyIds.map(ringOf));
+    const ids = Array.from({ length: 60 }, (_, number) => `s${number}`);
+    const ringAt = (number: number) => rings[number % rings.length] as Keyring;
+    const rows = ids.map((id, number) => ({ id, sealed: ringAt(number).seal(Buffer.from("x"), place(id)) }));
+    const { sealed, cleanUp } = await open({ secrets: [...rows, { id: "gone", sealed: undefined }] }, folder);
+    ended.push(cleanUp);
+    const others = ids.filter((_, number) => ringAt(number).currentKeyId !== "key");
+    const listed: string[] = [];
+    for (let after: SealedRow | undefined, page: SealedRow[] = []; ; after = page.at(-1)) {
+      page = await sealed.listOthers(secrets, "key", 7, after);
+      listed.push(...page.map(({ id }) => id));
+      if (page.length < 7) break;
+    }
+    expect(listed.toSorted()).toEqual(others.toSorted());
+  });
+
   test.runIf(isAvailable)("that change meanwhile keep the change", async ({ folder }) => {
     const { old } = await rotate(folder);
     const value = old.seal(Buffer.from("x"), place("s"));
     const { sealed, cleanUp } = await open({ secrets: [{ id: "s", sealed: value }] }, folder);
     ended.push(cleanUp);
     const other = old.seal(Buffer.from("y"), place("s"));
-    expect(await sealed.replace(secrets, "s", other, value)).toBe(false);
-    expect(await sealed.replace(secrets, "s", value, other)).toBe(true);
-    const [row] = await sealed.list(secrets, 10, undefined);
+    expect(await sealed.replace(secrets, [{ id: "s", before: other, after: value }])).toEqual([]);
+    expect(await sealed.replace(secrets, [{ id: "s", before: value, after: other }])).toEqual(["s"]);
+    const [row] = await sealed.listOthers(secrets, "none", 10, undefined);
     expect(row?.sealed).toEqual(new Uint8Array(other));
   });
 });

@@ -1,7 +1,8 @@
+import { setImmediate } from "node:timers/promises";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
-import type { SealedColumn, SealedRow, SealedStore } from "./sealed-values.ts";
+import type { SealedChange, SealedColumn, SealedRow, SealedStore } from "./sealed-values.ts";
 import type { Keyring } from "./sealing.ts";
 
 /** The time between passes. Replicas that still have an older ring may have sealed values meanwhile. */
@@ -10,7 +11,7 @@ const pageSize = 100;
 /** The metric's key of values that can't be read. */
 const unknownKey = "unknown";
 
-/** What a pass found in one column: how many values each key seals now, and how many it re-encrypted. */
+/** What a pass found in one column: how many values each other key still seals, and how many it re-encrypted. */
 interface ColumnReport {
   table: string;
   byKey: ReadonlyMap<string, number>;
@@ -20,8 +21,8 @@ interface ColumnReport {
 /**
  * Re-encrypts every sealed value of the store that another key than the ring's current one seals: at the start and
  * every ten minutes, page by page, so that an older key can be taken out of the ring. The metric
- * `sandgate_sealed_values` counts the values of each key after a pass, and the log says when something changed. `state`
- * is "ok", or why values can't be opened.
+ * `sandgate_sealed_values` counts the values that still need another key after a pass, and the log says when something
+ * changed. `state` is "ok", or why values can't be opened.
  */
 export function startReencryption(o: {
   service: string;
@@ -33,54 +34,48 @@ export function startReencryption(o: {
   const { service, sealed, keyring, logger } = o;
   const counted = gauge(o.metrics, {
     name: "sandgate_sealed_values",
-    help: "Sealed values in the database by the key of the key ring that they need, as of the last pass.",
+    help: "Sealed values in the database that need another key than the key ring's current one, as of the last pass.",
     labelNames: ["service", "table", "key"],
   });
   let reported = "";
   let state: "ok" | string = "ok";
 
-  /**
-   * Re-encrypts the value if it has to be. Returns the key that it needs now; none when the value has changed
-   * meanwhile.
-   */
-  async function treat(
-    column: SealedColumn,
-    row: SealedRow,
-    before: Uint8Array,
-  ): Promise<{ key?: string; isReencrypted?: true }> {
-    const key = keyring.keyIdOf(before);
-    if (key === keyring.currentKeyId || !keyring.hasKey(key)) return { key };
-    const context = {
-      service: row.service ?? service,
-      table: column.table,
-      record: row.id,
-      ...(row.workspace !== undefined && { workspace: row.workspace }),
-    };
-    const after = keyring.seal(keyring.open(before, context), context);
-    // Whoever changed the value has a ring as new as this one, or the next pass finds it.
-    if (!(await sealed.replace(column, row.id, before, after))) return {};
-    return { key: keyring.currentKeyId, isReencrypted: true };
+  /** The value that replaces this one, and the key that it needs until then. No value if the ring lacks that key. */
+  function reencrypt({ table }: SealedColumn, row: SealedRow): { key: string; after?: Uint8Array } {
+    try {
+      const key = keyring.keyIdOf(row.sealed);
+      if (!keyring.hasKey(key)) return { key };
+      const context = {
+        service: row.service ?? service,
+        table,
+        record: row.id,
+        ...(row.workspace !== undefined && { workspace: row.workspace }),
+      };
+      return { key, after: keyring.seal(keyring.open(row.sealed, context), context) };
+    } catch (error) {
+      logger.error({ err: error, table, record: row.id }, "a sealed value can't be re-encrypted");
+      return { key: unknownKey };
+    }
   }
 
   async function treatColumn(column: SealedColumn, signal: AbortSignal): Promise<ColumnReport> {
-    const { table } = column;
     const byKey = new Map<string, number>();
     let reencrypted = 0;
     let rows: SealedRow[] = [];
     do {
-      rows = await sealed.list(column, pageSize, rows.at(-1)?.id);
+      signal.throwIfAborted();
+      rows = await sealed.listOthers(column, keyring.currentKeyId, pageSize, rows.at(-1));
+      const changes: SealedChange[] = [];
       for (const row of rows) {
-        signal.throwIfAborted();
-        if (!row.sealed) continue;
-        const { key, isReencrypted } = await treat(column, row, row.sealed).catch((error: unknown) => {
-          logger.error({ err: error, table, record: row.id }, "a sealed value can't be re-encrypted");
-          return { key: unknownKey, isReencrypted: undefined };
-        });
-        if (key !== undefined) byKey.set(key, (byKey.get(key) ?? 0) + 1);
-        if (isReencrypted) reencrypted++;
+        const { key, after } = reencrypt(column, row);
+        if (after) changes.push({ id: row.id, before: row.sealed, after });
+        else byKey.set(key, (byKey.get(key) ?? 0) + 1);
       }
+      // What has changed meanwhile was sealed with a ring as new as this one, or the next pass finds it.
+      if (changes.length > 0) reencrypted += (await sealed.replace(column, changes)).length;
+      await setImmediate();
     } while (rows.length === pageSize);
-    return { table, byKey, reencrypted };
+    return { table: column.table, byKey, reencrypted };
   }
 
   /** Sets the metric. Returns how many values still need another key than the current one, by that key. */
@@ -88,10 +83,10 @@ export function startReencryption(o: {
     counted.reset();
     const others = new Map<string, number>();
     for (const { table, byKey } of reports) {
-      counted.set({ service, table, key: keyring.currentKeyId }, 0);
+      for (const key of keyring.otherKeyIds) counted.set({ service, table, key }, 0);
       for (const [key, values] of byKey) {
-        counted.inc({ service, table, key }, values);
-        if (key !== keyring.currentKeyId) others.set(key, (others.get(key) ?? 0) + values);
+        counted.set({ service, table, key }, values);
+        others.set(key, (others.get(key) ?? 0) + values);
       }
     }
     return others;

@@ -14,18 +14,27 @@ export interface SealedColumn {
 
 export interface SealedRow {
   id: string;
-  /** Undefined in a row whose value is gone. */
-  sealed: Uint8Array | undefined;
+  sealed: Uint8Array;
   workspace?: string | undefined;
   service?: string | undefined;
 }
 
+/** A value and another that shall replace it. */
+export interface SealedChange {
+  id: string;
+  before: Uint8Array;
+  after: Uint8Array;
+}
+
 /** The sealed values of one database. */
 export interface SealedValues {
-  /** Up to `limit` rows after that id, in the order of ids. */
-  list(column: SealedColumn, limit: number, afterId: string | undefined): Promise<SealedRow[]>;
-  /** Replaces a value with another. Changes nothing and returns false when the row has a different value by now. */
-  replace(column: SealedColumn, id: string, before: Uint8Array, after: Uint8Array): Promise<boolean>;
+  /**
+   * Up to `limit` rows that another key than this one seals, of those after `after`, in an order of their own. However
+   * many this key seals, they cost nothing here.
+   */
+  listOthers(column: SealedColumn, keyId: string, limit: number, after: SealedRow | undefined): Promise<SealedRow[]>;
+  /** Replaces values, and returns the ids of those that were replaced: a row that has changed by now stays. */
+  replace(column: SealedColumn, changes: readonly SealedChange[]): Promise<string[]>;
 }
 
 /** The sealed values of a service's store, and where they are. */

@@ -16,6 +16,7 @@ interface SealingContext {
 export interface Keyring {
   /** The key that seals new values. */
   readonly currentKeyId: string;
+  readonly otherKeyIds: readonly string[];
   hasKey(id: string): boolean;
   /** Returns the key that a sealed value needs. Throws if the bytes are not a sealed value. */
   keyIdOf(sealed: Uint8Array): string;
@@ -49,8 +50,7 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
   const currentKey = keys.get(current);
   if (!currentKey) throw new Error(`The key ring ${o.file} doesn't hold its current key "${current}".`);
 
-  /** The version, the length of the key's id, and the id. */
-  const headOf = (sealed: Uint8Array): Buffer => {
+  const readHead = (sealed: Uint8Array): Buffer => {
     const bytes = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength);
     const headBytes = 2 + (bytes[1] ?? 0);
     if (bytes[0] !== version || bytes.length < headBytes + wrappedBytes + nonceBytes + tagBytes) {
@@ -58,21 +58,21 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
     }
     return bytes.subarray(0, headBytes);
   };
-  const keyIdOf = (sealed: Uint8Array) => headOf(sealed).subarray(2).toString();
+  const keyIdOf = (sealed: Uint8Array) => readHead(sealed).subarray(2).toString();
 
   return {
     currentKeyId: current,
+    otherKeyIds: [...keys.keys()].filter((id) => id !== current),
     hasKey: (id) => keys.has(id),
     keyIdOf,
     seal(plain, context) {
-      const keyId = Buffer.from(current);
       const dataKey = randomBytes(keyBytes);
-      const head = Buffer.concat([Buffer.from([version, keyId.length]), keyId]);
+      const head = headOf(current);
       const aad = Buffer.concat([head, encodeContext(context)]);
       return Buffer.concat([head, encrypt(currentKey, dataKey, aad), encrypt(dataKey, plain, aad)]);
     },
     open(sealed, context) {
-      const head = headOf(sealed);
+      const head = readHead(sealed);
       const keyId = keyIdOf(sealed);
       const body = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).subarray(head.length);
       const key = keys.get(keyId);
@@ -94,6 +94,12 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
       }
     },
   };
+}
+
+/** How every value begins that this key seals: with the version, the length of the key's id, and the id. */
+export function headOf(keyId: string): Buffer {
+  const id = Buffer.from(keyId);
+  return Buffer.concat([Buffer.from([version, id.length]), id]);
 }
 
 function encodeContext(context: SealingContext): Buffer {

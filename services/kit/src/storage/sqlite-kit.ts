@@ -1,7 +1,12 @@
-import { IdempotencyRecordExists, idempotencyRecordKeptMs } from "./idempotency-record.ts";
+import {
+  addRecordUsage,
+  type IdempotencyRecord,
+  IdempotencyRecordExists,
+  idempotencyRecordKeptMs,
+} from "./idempotency-record.ts";
 import { sentKeptMs } from "./outbox-store.ts";
-import type { SealedColumn } from "./sealed-values.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
+import { replaceSealed, sealedIndex } from "./sqlite-sealed.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
 
 /**
@@ -56,7 +61,29 @@ export const kitMigrations: readonly string[] = [
    CREATE INDEX kit_outbox_refused ON kit_outbox (retry_at, staged_at) WHERE sent_at IS NULL;`,
   `ALTER TABLE kit_answers ADD COLUMN service TEXT;
    ALTER TABLE kit_answers ADD COLUMN workspace TEXT;`,
+  `CREATE TABLE kit_answer_usages (
+     owner TEXT PRIMARY KEY,
+     bytes INTEGER NOT NULL,
+     ends_at INTEGER NOT NULL
+   ) STRICT, WITHOUT ROWID;
+   CREATE INDEX kit_answer_usages_end ON kit_answer_usages (ends_at);`,
+  // Answers are too large for a table without rowids, whose inner pages hold rows too.
+  `CREATE TABLE kit_answers_with_rowids (
+     id TEXT PRIMARY KEY,
+     service TEXT,
+     workspace TEXT,
+     expires_at INTEGER NOT NULL,
+     sealed BLOB NOT NULL
+   ) STRICT;
+   INSERT INTO kit_answers_with_rowids SELECT id, service, workspace, expires_at, sealed FROM kit_answers;
+   DROP TABLE kit_answers;
+   ALTER TABLE kit_answers_with_rowids RENAME TO kit_answers;
+   CREATE INDEX kit_answers_expires ON kit_answers (expires_at);
+   ${sealedIndex({ table: "kit_answers", column: "sealed" })}`,
 ];
+
+/** 80 MiB of pages of the default size: more than telemetry needs to store rows while the disk is nearly full. */
+const minFreePages = 20_480;
 
 /** The transactions of the kit, which run in the writer thread. */
 export const kitTransactions = {
@@ -84,9 +111,10 @@ export const kitTransactions = {
 
   resend(tx: Transaction, bus: string, limit: number): number {
     // Two ranges let the index find the rows of other buses without reading those of this one.
+    const sent = "SELECT id FROM kit_outbox INDEXED BY kit_outbox_sent_to WHERE sent_at IS NOT NULL AND sent_to";
     return tx.db.run(
-      `UPDATE kit_outbox SET sent_at = NULL, sent_to = NULL WHERE id IN (
-         SELECT id FROM kit_outbox WHERE sent_at IS NOT NULL AND (sent_to < :bus OR sent_to > :bus) LIMIT :limit)`,
+      `UPDATE kit_outbox SET sent_at = NULL, sent_to = NULL
+       WHERE id IN (${sent} < :bus UNION ALL ${sent} > :bus LIMIT :limit)`,
       { bus, limit },
     );
   },
@@ -107,6 +135,28 @@ export const kitTransactions = {
     );
   },
 
+  sweepAnswerUsages(tx: Transaction, limit: number): number {
+    return tx.db.run(
+      "DELETE FROM kit_answer_usages WHERE owner IN (SELECT owner FROM kit_answer_usages WHERE ends_at <= ? LIMIT ?)",
+      Date.now(),
+      limit,
+    );
+  },
+
+  /**
+   * Gives up to `limit` free pages back to the file system, and returns how many. A quarter of the file, and at least
+   * 80 MiB, stays for what comes next. A file that was made without auto_vacuum keeps all of its pages.
+   */
+  shrink({ db }: Transaction, limit: number): number {
+    const countOf = (name: "freelist_count" | "page_count") => Number(db.get(`PRAGMA ${name}`)?.[name]);
+    const free = countOf("freelist_count");
+    const excess = free - Math.max(minFreePages, Math.floor(countOf("page_count") / 4));
+    if (excess <= 0) return 0;
+    // Read to its end, since each step frees one page.
+    db.all(`PRAGMA incremental_vacuum(${Math.min(excess, limit)})`);
+    return free - countOf("freelist_count");
+  },
+
   /** Returns which of these leases the holder has now. */
   acquireLeases(tx: Transaction, names: readonly string[], holder: string, ttlMs: number): string[] {
     const now = Date.now();
@@ -121,10 +171,7 @@ export const kitTransactions = {
     );
   },
 
-  replaceSealed(tx: Transaction, at: SealedColumn, id: string, before: Uint8Array, after: Uint8Array): boolean {
-    const { table, column } = at;
-    return tx.db.run(`UPDATE ${table} SET ${column} = ? WHERE id = ? AND ${column} = ?`, after, id, before) > 0;
-  },
+  replaceSealed,
 
   releaseLeases(tx: Transaction, names: readonly string[], holder: string): void {
     for (const name of names) {
@@ -132,6 +179,23 @@ export const kitTransactions = {
     }
   },
 } satisfies Transactions;
+
+function countRecord(db: SqliteConnection, record: IdempotencyRecord): void {
+  const { owner } = record;
+  const row = db.get<{ bytes: number; ends_at: number }>(
+    "SELECT bytes, ends_at FROM kit_answer_usages WHERE owner = ?",
+    owner,
+  );
+  const before = row && { bytes: row.bytes, endsAt: new Date(row.ends_at) };
+  const { bytes, endsAt } = addRecordUsage(before, record, new Date());
+  db.run(
+    `INSERT INTO kit_answer_usages (owner, bytes, ends_at) VALUES (?, ?, ?)
+     ON CONFLICT DO UPDATE SET bytes = excluded.bytes, ends_at = excluded.ends_at`,
+    owner,
+    bytes,
+    endsAt,
+  );
+}
 
 /** Creates what the functions of a transactions module get. `onPublish` is called when events were staged. */
 export function createTransaction(db: SqliteConnection, onPublish: () => void): Transaction {
@@ -167,6 +231,7 @@ export function createTransaction(db: SqliteConnection, onPublish: () => void): 
         },
       );
       if (taken === 0) throw new IdempotencyRecordExists("Another call with this Idempotency-Key was first");
+      countRecord(db, record);
     },
   };
 }

@@ -1,5 +1,5 @@
 import type { MessagePort } from "node:worker_threads";
-import { DomainError, type Violation } from "../base/domain-error.ts";
+import { DomainError, type DomainErrorOptions } from "../base/domain-error.ts";
 import type { Reason } from "../base/reasons.ts";
 import { IdempotencyRecordExists } from "./idempotency-record.ts";
 
@@ -71,14 +71,7 @@ export async function serveOver(port: MessagePort, serve: (answer: Answer) => Pr
 
 /** An error as plain data, since class instances can't pass between threads. */
 export type Failure =
-  | {
-      kind: "domain";
-      reason: Reason;
-      message: string;
-      hint?: string | undefined;
-      violations?: readonly Violation[] | undefined;
-      retryAfterSeconds?: number | undefined;
-    }
+  | { kind: "domain"; reason: Reason; message: string; options: DomainErrorOptions }
   | { kind: "idempotency-record-exists"; message: string }
   | { kind: "other"; message: string; stack?: string | undefined; errcode?: number | undefined };
 
@@ -86,8 +79,8 @@ export type Failure =
 export function toFailure(error: unknown): Failure {
   if (error instanceof IdempotencyRecordExists) return { kind: "idempotency-record-exists", message: error.message };
   if (error instanceof DomainError) {
-    const { reason, message, hint, violations, retryAfterSeconds } = error;
-    return { kind: "domain", reason, message, hint, violations, retryAfterSeconds };
+    const { reason, message, hint, violations, retryAfterSeconds, callersFault } = error;
+    return { kind: "domain", reason, message, options: { hint, violations, retryAfterSeconds, callersFault } };
   }
   if (!(error instanceof Error)) return { kind: "other", message: String(error) };
   const errcode = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;
@@ -97,14 +90,7 @@ export function toFailure(error: unknown): Failure {
 /** Turns plain data back into the error. */
 export function toError(failure: Failure): Error {
   if (failure.kind === "idempotency-record-exists") return new IdempotencyRecordExists(failure.message);
-  if (failure.kind === "domain") {
-    const { reason, message, hint, violations, retryAfterSeconds } = failure;
-    return new DomainError(reason, message, {
-      ...(hint !== undefined && { hint }),
-      ...(violations && { violations }),
-      ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
-    });
-  }
+  if (failure.kind === "domain") return new DomainError(failure.reason, failure.message, failure.options);
   const error = new Error(failure.message);
   if (failure.stack) error.stack = failure.stack;
   return failure.errcode === undefined ? error : Object.assign(error, { errcode: failure.errcode });

@@ -19,13 +19,16 @@ export interface SqliteThread<C extends Call> {
   close(): Promise<void>;
 }
 
-/** A worker thread and the number of databases it serves. It ends with the last of them. */
+/** A worker thread and the number of databases it serves. */
 interface Host {
   worker: Worker;
   databases: number;
 }
 
-/** The thread that writes to all databases of this process except those with a thread of their own. */
+/**
+ * The thread that writes to all databases of this process except those with a thread of their own. Without a database
+ * it waits for the next one, and doesn't keep the process alive.
+ */
 let sharedWriter: Host | undefined;
 
 /**
@@ -37,7 +40,11 @@ export function startWriter(
   { ownThread, logger }: { ownThread: boolean; logger: Logger },
 ): Promise<SqliteThread<WriteCall>> {
   if (ownThread) return startThread("writer", openHost("writer"), data, logger);
-  sharedWriter ??= openHost("writer");
+  if (!sharedWriter) {
+    sharedWriter = openHost("writer");
+    sharedWriter.worker.once("exit", () => (sharedWriter = undefined));
+  }
+  sharedWriter.worker.ref();
   return startThread("writer", sharedWriter, data, logger);
 }
 
@@ -59,8 +66,8 @@ function openHost(role: "writer" | "reader"): Host {
 async function leaveHost(host: Host): Promise<void> {
   host.databases--;
   if (host.databases > 0) return;
-  if (sharedWriter === host) sharedWriter = undefined;
-  await host.worker.terminate();
+  if (host === sharedWriter) host.worker.unref();
+  else await host.worker.terminate();
 }
 
 /** Work of all databases that waits for its own turn of the event loop. */

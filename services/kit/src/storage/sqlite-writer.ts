@@ -16,6 +16,7 @@ import {
   type WriteCall,
   type WriterData,
 } from "./sqlite-messages.ts";
+import { hashTexts } from "./text-hash.ts";
 import type { Transactions } from "./transaction.ts";
 
 /** How many writes are committed together at most, so that the first of a group doesn't wait long. */
@@ -33,7 +34,10 @@ parentPort.on("message", ({ port, data }: DatabasePort<WriterData>) =>
 
 async function serve(port: MessagePort, data: WriterData, answer: Answer): Promise<void> {
   const db = new DatabaseSync(data.file, { timeout: 5000, enableForeignKeyConstraints: true });
-  db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;");
+  // Only a file that is still empty takes up auto_vacuum, so it comes first.
+  db.exec("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
+  db.exec("PRAGMA journal_size_limit = 67108864;");
+  db.function("hash_texts", { deterministic: true, varargs: true }, hashTexts);
   try {
     migrate(db, data);
   } catch (error) {

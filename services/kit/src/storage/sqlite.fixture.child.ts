@@ -1,7 +1,7 @@
 /**
  * Writes notes from several callers to the database named by the argument and prints the id of each that was
  * acknowledged. With `write` or `query` and the name of a function that ends that thread, runs that alone and prints
- * the log.
+ * the log. With `close` it only closes the database.
  */
 import { pino } from "pino";
 import { migrations, type queries, type transactions } from "./sqlite.fixture.ts";
@@ -21,8 +21,12 @@ if ((thread === "write" || thread === "query") && (ending === "endThread" || end
   // What becomes of the call must not be what ends the process.
   await database[thread][ending]().catch(() => new Promise(() => {}));
 }
-await Promise.all(
-  Array.from({ length: 8 }, async (_, caller) => {
-    for (let number = 0; ; number++) process.stdout.write(`${await database.write.addNote(`${caller}-${number}`)}\n`);
-  }),
-);
+if (thread === "close") {
+  await database.close();
+} else {
+  await Promise.all(
+    Array.from({ length: 8 }, async (_, caller) => {
+      for (let number = 0; ; number++) process.stdout.write(`${await database.write.addNote(`${caller}-${number}`)}\n`);
+    }),
+  );
+}

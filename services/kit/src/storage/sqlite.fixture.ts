@@ -37,6 +37,7 @@ export const transactions = {
       hint: "try another",
       violations: [{ field: "id", issue: "is refused" }],
       retryAfterSeconds: 7,
+      callersFault: true,
     });
   },
   async addNoteLater(tx: Transaction, id: string): Promise<void> {

@@ -5,13 +5,14 @@ import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
 import type { IdempotencyRecord, IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
-import type { OutboxStore, WaitingEvent } from "./outbox-store.ts";
+import { maxCountedEvents, type OutboxStore, type WaitingEvent } from "./outbox-store.ts";
 import type { Queries } from "./queries.ts";
 import type { SealedValues } from "./sealed-values.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
 import type { kitTransactions } from "./sqlite-kit.ts";
 import { createMemory } from "./sqlite-memory.ts";
 import type { Call, SqliteMigration, WriteCall } from "./sqlite-messages.ts";
+import { listOthers } from "./sqlite-sealed.ts";
 import { type SqliteThread, startReader, startWriter } from "./sqlite-thread.ts";
 import type { Transactions } from "./transaction.ts";
 
@@ -109,7 +110,7 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
     everyMs: sweepEveryMs,
     logger,
     work: async (signal) => {
-      for (const sweep of [kit.sweepOutbox, kit.sweepAnswers]) {
+      for (const sweep of [kit.sweepOutbox, kit.sweepAnswers, kit.sweepAnswerUsages, kit.shrink]) {
         while (!signal.aborted && (await sweep(sweepBatchSize)) === sweepBatchSize);
       }
     },
@@ -139,14 +140,20 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
       markSent: (ids, bus) => kit.markSent(ids, bus),
       resend: (bus, limit) => kit.resend(bus, limit),
       backlog: async () => {
-        const row = read.get<{ unsent: number; refused: number; oldest: number | null }>(
-          `SELECT count(*) AS unsent, count(retry_at) AS refused, min(staged_at) AS oldest FROM kit_outbox
-           WHERE sent_at IS NULL`,
-        );
+        const waiting = "FROM kit_outbox INDEXED BY kit_outbox_refused WHERE sent_at IS NULL AND";
+        const count = (which: string) =>
+          read.get<{ events: number }>(
+            `SELECT count(*) AS events FROM (SELECT 1 ${waiting} ${which} LIMIT ?)`,
+            maxCountedEvents,
+          )?.events ?? 0;
+        const oldest = read.get<{ at: number | null }>(
+          "SELECT min(staged_at) AS at FROM kit_outbox INDEXED BY kit_outbox_unsent WHERE sent_at IS NULL",
+        )?.at;
+        const refused = count("retry_at > 0");
         return {
-          unsent: row?.unsent ?? 0,
-          refused: row?.refused ?? 0,
-          oldestStagedAt: row?.oldest ? new Date(row.oldest) : undefined,
+          unsent: Math.min(maxCountedEvents, refused + count("retry_at IS NULL")),
+          refused,
+          oldestStagedAt: oldest ? new Date(oldest) : undefined,
         };
       },
       lead: async (holder, ttlMs) => (await kit.acquireLeases(["kit.relay"], holder, ttlMs)).length > 0,
@@ -176,22 +183,8 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
         ),
     },
     sealed: {
-      async list({ table, column, workspace = "NULL", service = "NULL" }, limit, afterId = "") {
-        return read
-          .all<{ id: string; sealed: Uint8Array | null; workspace: string | null; service: string | null }>(
-            `SELECT id, ${column} AS sealed, ${workspace} AS workspace, ${service} AS service FROM ${table}
-             WHERE id > ? ORDER BY id LIMIT ?`,
-            afterId,
-            limit,
-          )
-          .map((row) => ({
-            id: row.id,
-            sealed: row.sealed ?? undefined,
-            workspace: row.workspace ?? undefined,
-            service: row.service ?? undefined,
-          }));
-      },
-      replace: (at, id, before, after) => kit.replaceSealed(at, id, before, after),
+      listOthers: async (column, keyId, limit, after) => listOthers(read, column, keyId, limit, after),
+      replace: (column, changes) => kit.replaceSealed(column, changes),
     },
     close: async () => {
       isClosed = true;

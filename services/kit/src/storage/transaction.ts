@@ -8,7 +8,8 @@ export interface Transaction {
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): void;
   /**
-   * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first.
+   * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first,
+   * and RATE_LIMITED if the responses of its owner take too much.
    */
   keepIdempotencyRecord(record: IdempotencyRecord | undefined): void;
 }
@@ -16,7 +17,9 @@ export interface Transaction {
 /** A module's transactions: plain functions without await, whose arguments and results can be structured-cloned. */
 export type Transactions = Record<string, (tx: Transaction, ...args: never[]) => unknown>;
 
-/** The transaction behind a method of a store's port: it takes the method's arguments and answers what that promises. */
+/**
+ * The transaction behind a method of a store's port: it takes the method's arguments and answers what that promises.
+ */
 export type TransactionOf<M extends (...args: never[]) => Promise<unknown>> = (
   tx: Transaction,
   ...args: Parameters<M>

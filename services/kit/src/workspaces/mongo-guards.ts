@@ -1,5 +1,5 @@
 import type { Collection, IndexDescription } from "mongodb";
-import type { MongoDatabase } from "../storage/mongo.ts";
+import { deleteBatch, type MongoDatabase } from "../storage/mongo.ts";
 import type { PurgeStore } from "./workspace-purges.ts";
 
 /** A service's guard of a workspace. Creations in the workspace write it too, so they take turns with its deletion. */
@@ -15,6 +15,13 @@ export interface GuardDocument {
 export const guardIndexes: readonly IndexDescription[] = [
   { name: "purging", key: { purging: 1 }, partialFilterExpression: { purging: true } },
 ];
+
+/** What finds the guards of purged workspaces by their age. */
+export const purgedIndex: IndexDescription = {
+  name: "purged",
+  key: { purgedAt: 1 },
+  partialFilterExpression: { purgedAt: { $exists: true } },
+};
 
 /** Creates a purge store over a service's guards. */
 export function createPurges(guards: Collection<GuardDocument>, write: MongoDatabase["write"]): PurgeStore {
@@ -47,5 +54,6 @@ export function createPurges(guards: Collection<GuardDocument>, write: MongoData
         );
         if (completed.matchedCount > 0) await tx.publish(events);
       }),
+    deletePurgedBefore: (before, limit) => deleteBatch(guards, { purgedAt: { $lt: before } }, limit),
   };
 }

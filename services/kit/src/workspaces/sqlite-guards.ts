@@ -3,6 +3,9 @@ import type { SqliteConnection } from "../storage/sqlite-connection.ts";
 import type { Transaction, Transactions } from "../storage/transaction.ts";
 import type { PurgeStore } from "./workspace-purges.ts";
 
+/** What finds the guards of purged workspaces by their age. */
+export const purgedIndex = "CREATE INDEX guards_purged ON guards (purged_at) WHERE purged_at IS NOT NULL;";
+
 /**
  * The transactions that `createPurges` needs among a service's own. The table `guards` has a row for each workspace.
  */
@@ -24,6 +27,14 @@ export const purgeTransactions = {
     );
     if (completed > 0) tx.publish(events);
   },
+
+  deletePurgedBefore(tx: Transaction, before: Date, limit: number): number {
+    return tx.db.run(
+      "DELETE FROM guards WHERE workspace_id IN (SELECT workspace_id FROM guards WHERE purged_at < ? LIMIT ?)",
+      before,
+      limit,
+    );
+  },
 } satisfies Transactions;
 
 /** Makes sure that the workspace has a guard. Returns false if the guard says that the workspace is deleted. */
@@ -41,6 +52,7 @@ export function createPurges(
   return {
     beginPurge: (workspaceId, at) => write.beginPurge(workspaceId, at),
     completePurge: (workspaceId, at, events) => write.completePurge(workspaceId, at, events),
+    deletePurgedBefore: (before, limit) => write.deletePurgedBefore(before, limit),
     async listOpenPurges() {
       return idsOf(read.all("SELECT workspace_id FROM guards WHERE deleted_at IS NOT NULL AND purged_at IS NULL"));
     },

@@ -17,8 +17,9 @@ import type { LeaseStore } from "../storage/leases.ts";
 import { createCollections, openMongo } from "../storage/mongo.ts";
 import type { OutboxStore } from "../storage/outbox-store.ts";
 import { openSqlite } from "../storage/sqlite.ts";
-import { createPurges as createMongoPurges, type GuardDocument, guardIndexes } from "./mongo-guards.ts";
+import { createPurges as createMongoPurges, type GuardDocument, guardIndexes, purgedIndex } from "./mongo-guards.ts";
 import { createPurges as createSqlitePurges } from "./sqlite-guards.ts";
+import { createUnknownWorkspaces } from "./unknown-workspaces.ts";
 import { migrations, type transactions } from "./workspace-purges.fixture.ts";
 import { type PurgeStore, startWorkspacePurges } from "./workspace-purges.ts";
 
@@ -26,6 +27,9 @@ interface TestStore {
   purges: PurgeStore;
   leases: LeaseStore;
   outbox: OutboxStore;
+  /** Stores the guard of a workspace in which something was created. */
+  hold(workspaceId: string): Promise<unknown>;
+  listGuards(): Promise<string[]>;
   close(): Promise<void>;
 }
 
@@ -44,6 +48,9 @@ async function openOnSqlite(): Promise<TestStore> {
     purges: createSqlitePurges(read, write),
     leases,
     outbox,
+    hold: write.hold,
+    listGuards: async () =>
+      read.all<{ id: string }>("SELECT workspace_id AS id FROM guards ORDER BY id").map(({ id }) => id),
     async close() {
       await database.close();
       await folder.remove();
@@ -58,14 +65,18 @@ async function openOnMongo(): Promise<TestStore> {
   const target = await mongo.createDatabase();
   const migration = {
     name: "guards",
-    run: (db: Parameters<typeof createCollections>[0]) => createCollections(db, { guards: guardIndexes }),
+    run: (db: Parameters<typeof createCollections>[0]) =>
+      createCollections(db, { guards: [...guardIndexes, purgedIndex] }),
   };
   const database = await openMongo({ url: target.url, name: target.name, migrations: [migration], logger });
   const { db, write, leases, outbox } = database;
+  const guards = db.collection<GuardDocument>("guards");
   return {
-    purges: createMongoPurges(db.collection<GuardDocument>("guards"), write),
+    purges: createMongoPurges(guards, write),
     leases,
     outbox,
+    hold: (workspaceId) => guards.insertOne({ _id: workspaceId }),
+    listGuards: async () => (await guards.find().sort({ _id: 1 }).toArray()).map(({ _id }) => _id),
     async close() {
       await database.close();
       await target.drop();
@@ -103,10 +114,6 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
   type Purge = (workspaceId: string, signal: AbortSignal) => Promise<boolean>;
   /** Another replica of the service, whose purge of a workspace this is. */
   async function startReplica(purge: Purge, leases = store.leases): Promise<void> {
-    const workspaces = createClient(
-      WorkspaceService,
-      createRouterTransport(() => {}),
-    );
     const workspacePurged = (entityId: string) =>
       stageEvent({
         subject: "sandgate.test.workspace.workspace_purged.v1",
@@ -121,7 +128,6 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
         store: store.purges,
         leases,
         bus,
-        workspaces,
         logger,
         purge,
         workspacePurged,
@@ -201,5 +207,65 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
       return false;
     });
     await until(async () => expect((await store.purges.listOpenPurges()).toSorted()).toEqual(["a-long", "b-failing"]));
+  });
+
+  test("the guards of workspaces are forgotten a month after their purges, and no others", async () => {
+    const day = 24 * 60 * 60 * 1000;
+    const daysAgo = (days: number) => new Date(Date.now() - days * day);
+    await store.hold("live");
+    for (const [id, days] of Object.entries({ old: 31, older: 90, recent: 29 })) {
+      await store.purges.beginPurge(id, daysAgo(100));
+      await store.purges.completePurge(id, daysAgo(days), []);
+    }
+    await store.purges.beginPurge("open", daysAgo(100));
+    expect(await store.purges.deletePurgedBefore(daysAgo(91), 10)).toBe(0);
+    expect(await store.purges.deletePurgedBefore(daysAgo(30), 1)).toBe(1);
+    await startReplica(async () => false);
+    await until(async () => expect(await store.listGuards()).toEqual(["live", "open", "recent"]));
+    expect(await store.purges.listOpenPurges()).toEqual(["open"]);
+  });
+
+  test("workspaces that the workspace service has lost are shown, and only those are purged that an operator names", async () => {
+    const held = ["w1", "w2", "w3"].toSorted();
+    for (const id of [...held, "deleted"]) await store.hold(id);
+    await store.purges.beginPurge("deleted", new Date());
+    await store.purges.completePurge("deleted", new Date(), []);
+    let existing = held;
+    const purged: string[] = [];
+    await startReplica(async (workspaceId) => {
+      purged.push(workspaceId);
+      return true;
+    });
+    const metrics = createMetrics();
+    const unknown = createUnknownWorkspaces({
+      service: "test",
+      store: store.purges,
+      workspaces: createClient(
+        WorkspaceService,
+        createRouterTransport(({ service }) => {
+          service(WorkspaceService, {
+            batchGetWorkspaces: ({ workspaceIds }) => ({
+              workspaces: workspaceIds.filter((id) => existing.includes(id)).map((id) => ({ id })),
+            }),
+          });
+        }),
+      ),
+      logger,
+      metrics,
+    });
+    expect(await unknown.list()).toEqual({ count: 0, workspace_ids: [] });
+    // A backup from before two of them were made is restored.
+    existing = ["w1"];
+    running.push(unknown.start());
+    await until(() => expect(unknown.state()).toBe("workspaces that the workspace service doesn't know: 2"));
+    expect(await metrics.metrics()).toContain('sandgate_unknown_workspaces{service="test"} 2');
+    expect(await unknown.list()).toEqual({ count: 2, workspace_ids: ["w2", "w3"] });
+    await expect(unknown.purge(["w1", "w2"])).rejects.toThrow("these exist: w1");
+    expect(await store.purges.listOpenPurges()).toEqual([]);
+    await unknown.purge(["w3"]);
+    await until(() => expect(purged).toEqual(["w3"]));
+    await isDone();
+    expect(unknown.state()).toBe("workspaces that the workspace service doesn't know: 1");
+    expect(purged).toEqual(["w3"]);
   });
 });

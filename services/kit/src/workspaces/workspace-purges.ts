@@ -1,12 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
-import type { Client } from "@connectrpc/connect";
-import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
+import { dayMs, hourMs } from "../base/time.ts";
 import type { EventBus } from "../events/bus.ts";
-import { asService } from "../rpc/context.ts";
 import { type LeaseStore, runLeased } from "../storage/leases.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
@@ -19,6 +17,8 @@ export interface PurgeStore {
   listWorkspaces(page: { limit: number; afterId?: string }): Promise<string[]>;
   /** Records that everything is removed, with the events that announce it. Does nothing unless the purge is open. */
   completePurge(workspaceId: string, at: Date, events: readonly StagedEvent[]): Promise<void>;
+  /** Removes up to `limit` guards of workspaces that were purged before this time, and returns how many. */
+  deletePurgedBefore(before: Date, limit: number): Promise<number>;
 }
 
 /** How a service removes what it stores of a deleted workspace. */
@@ -39,21 +39,24 @@ const leaseName = "kit.purges";
 const leaseMs = 15_000;
 /** How long the purge of one workspace runs before the next one gets its turn. */
 const turnMs = 2_000;
-const sweepMs = 3_600_000;
-const sweepPage = 500;
+/**
+ * How long the guard of a purged workspace is kept. Nothing of the workspace can arrive later: a call lasts minutes,
+ * and an event comes again within 7 days.
+ */
+const purgedKeptMs = 30 * dayMs;
+const deleteBatchSize = 200;
 
 /**
- * Purges what a service stores of deleted workspaces: on `workspace.deleted`, and hourly for workspaces that are gone
- * although no event said so. Open purges are stored, so they go on after a restart, in one replica at a time. `purge`
- * removes what it can and returns true once everything is gone; the event of `workspacePurged` then announces it. The
- * time is the event's version. When the workspace's deletion is announced again, its purge runs and is announced again.
+ * Purges what a service stores of deleted workspaces, on `workspace.deleted`. Open purges are stored, so they go on
+ * after a restart, in one replica at a time. `purge` removes what it can and returns true once everything is gone; the
+ * event of `workspacePurged` then announces it. The time is the event's version. When the workspace's deletion is
+ * announced again, its purge runs and is announced again.
  */
 export async function startWorkspacePurges(
   o: WorkspacePurge & {
     service: string;
     leases: LeaseStore;
     bus: EventBus;
-    workspaces: Client<typeof WorkspaceService>;
     logger: Logger;
   },
 ): Promise<{ stop(): Promise<void> }> {
@@ -91,28 +94,13 @@ export async function startWorkspacePurges(
     },
   });
 
-  const sweep = startPeriodicTask({
-    what: "look for workspaces that are gone",
-    everyMs: sweepMs,
+  const forgetting = startPeriodicTask({
+    what: "forget purged workspaces",
+    everyMs: hourMs,
     logger,
     async work(signal) {
-      for (let afterId = ""; !signal.aborted; ) {
-        const workspaceIds = await store.listWorkspaces({ limit: sweepPage, afterId });
-        const last = workspaceIds.at(-1);
-        if (last === undefined) return;
-        afterId = last;
-        const { workspaces } = await o.workspaces.batchGetWorkspaces({ workspaceIds }, asService({ signal }));
-        const existing = new Set(workspaces.map((workspace) => workspace.id));
-        const gone = workspaceIds.filter((workspaceId) => !existing.has(workspaceId));
-        if (gone.length > 10 && gone.length > workspaceIds.length / 5) {
-          logger.error(
-            { gone: gone.length },
-            "many workspaces are gone at once, as if an old backup was restored, so none is purged",
-          );
-          return;
-        }
-        for (const workspaceId of gone) await store.beginPurge(workspaceId, new Date());
-      }
+      const before = new Date(Date.now() - purgedKeptMs);
+      while (!signal.aborted && (await store.deletePurgedBefore(before, deleteBatchSize)) === deleteBatchSize);
     },
   });
 
@@ -128,7 +116,7 @@ export async function startWorkspacePurges(
 
   return {
     async stop() {
-      await Promise.all([consumption.stop(), purges.stop(), sweep.stop()]);
+      await Promise.all([consumption.stop(), purges.stop(), forgetting.stop()]);
     },
   };
 }
