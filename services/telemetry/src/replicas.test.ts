@@ -5,7 +5,7 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
-import { removeContainers } from "@sandgate/test/platform/local";
+import { removeHostObjects } from "@sandgate/test/platform/host-objects";
 import {
   buildImage,
   engineAddress,
@@ -52,7 +52,7 @@ describe.runIf(isAvailable)("several replicas on one database", () => {
   afterEach(async () => {
     await Promise.all(replicas.map((replica) => replica.close()));
     await bus.close();
-    await removeContainers(installationId);
+    await removeHostObjects(installationId);
     await database.drop();
   });
 

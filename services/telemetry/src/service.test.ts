@@ -8,7 +8,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import { LogStream, SourceKind, type TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import { removeContainers } from "@sandgate/test/platform/local";
+import { removeHostObjects } from "@sandgate/test/platform/host-objects";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import {
   buildImage,
@@ -283,7 +283,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
   });
   afterAll(() => image.remove());
   beforeEach(() => open(engineAddress));
-  afterEach(() => removeContainers(installationId));
+  afterEach(() => removeHostObjects(installationId));
 
   async function run(script: string, o: { sandboxId?: string; logFileKb?: string; installation?: string } = {}) {
     const sandboxId = o.sandboxId ?? newId();

@@ -9,6 +9,7 @@ import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { type AuditFile, startAuditFile } from "./audit/audit-file.ts";
 import { createEngineCollection, createNodeCollection } from "./collect/collection.ts";
+import type { ContainerSource } from "./collect/container-source.ts";
 import { consumeEvents } from "./consumers.ts";
 import { purgeLimits } from "./domain/removals.ts";
 import { workspacePurged } from "./events.ts";
@@ -33,6 +34,7 @@ export const telemetryService = defineService({
 });
 
 type Context = ServiceContext<TelemetrySettings, TelemetryStore>;
+type OpenContainers = (installationId: string) => ContainerSource;
 
 async function openTelemetryService(context: Context): Promise<ServiceParts> {
   const { bus, logger, metrics, settings, store } = context;
@@ -55,7 +57,6 @@ async function openTelemetryService(context: Context): Promise<ServiceParts> {
           bus,
           ingest: createIngest({ sources: store.sources, bus, metrics, quotas, shortage }),
           containers: collection.containers,
-          isCollected: collection.isCollected,
           findWorkspace: createWorkspaceLookup({ sources: store.sources, sandboxes }),
           draining: draining.signal,
         }),
@@ -103,22 +104,20 @@ async function createCollection(context: Context) {
   const { bus, database, logger, metrics, settings } = context;
   const client = createClient(TelemetryService, context.transport("telemetry"));
   const { kubeletUrl, runtime } = settings;
-  if (runtime.startsWith("kubernetes:")) {
+  const isCluster = runtime.startsWith("kubernetes:");
+  // No collector elsewhere can call a process that has the whole platform.
+  const hasCollectors = settings.podTelemetry === "collectors" && database.kind === "mongodb";
+  if (isCluster && (kubeletUrl !== undefined || hasCollectors)) {
     return createNodeCollection({
       containers: kubeletUrl === undefined ? undefined : openNodePods({ ...settings, kubeletUrl, logger, metrics }),
-      // No process elsewhere can call one that has the whole platform.
-      isCollected: kubeletUrl !== undefined || database.kind === "mongodb",
       client,
       bus,
       logger,
       metrics,
     });
   }
-  // Imported here, so that whoever only reads the settings doesn't load a client of the engine.
-  const { openDockerContainerSource } = await import("./docker/container-source.docker.ts");
   return createEngineCollection({
-    openContainers: (installationId) =>
-      openDockerContainerSource({ address: runtime, installationId, logger, metrics }),
+    openContainers: await (isCluster ? importApiPods(context) : importDockerContainers(context)),
     sandboxes: createClient(SandboxService, context.transport("sandbox")),
     client,
     openShards: () => openShards(context),
@@ -126,4 +125,21 @@ async function createCollection(context: Context) {
     logger,
     metrics,
   });
+}
+
+// Imported when they are used, so that whoever only reads the settings doesn't load a client of an engine or a cluster.
+
+async function importDockerContainers({ logger, metrics, settings }: Context): Promise<OpenContainers> {
+  const { openDockerContainerSource } = await import("./docker/container-source.docker.ts");
+  return (installationId) => openDockerContainerSource({ address: settings.runtime, installationId, logger, metrics });
+}
+
+async function importApiPods({ logger, metrics, settings }: Context): Promise<OpenContainers> {
+  const { openApiPods } = await import("./kubernetes/api-pods.ts");
+  const { namespace, namespaces: count, runtime: address } = settings;
+  const namespaces = count === 1 ? [namespace] : Array.from({ length: count }, (_, index) => `${namespace}-${index}`);
+  logger.warn(
+    "logs and figures of sandboxes are read through the API server: all lines are told as stdout, and what a node rotates away unread is lost; collectors on the nodes do neither (deploy/README.md)",
+  );
+  return (installationId) => openApiPods({ address, namespaces, installationId, logger, metrics });
 }

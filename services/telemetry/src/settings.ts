@@ -1,6 +1,6 @@
 import { runtimeSetting } from "@sandgate/docker-engine/address";
 import { diskReserveSetting } from "@sandgate/kit/base/disk-space";
-import { defineSettings, flag, integer, type SettingValues, text } from "@sandgate/kit/base/settings";
+import { choice, defineSettings, flag, integer, type SettingValues, text } from "@sandgate/kit/base/settings";
 
 export type TelemetrySettings = SettingValues<typeof telemetrySettings>;
 
@@ -78,6 +78,16 @@ export const telemetrySettings = defineSettings({
     doc: "A file to which each entry of the audit log is also appended, as a line of JSON, for a log shipper",
   }),
   ...nodeSettings,
+  namespaces: integer("SANDGATE_KUBERNETES_NAMESPACES", {
+    default: 1,
+    min: 1,
+    max: 100,
+    doc: "On Kubernetes, as sandbox's: the number of namespaces that workspaces are spread over",
+  }),
+  podTelemetry: choice("SANDGATE_POD_TELEMETRY", ["collectors", "api-server"], {
+    default: "collectors",
+    doc: "On Kubernetes, where logs and figures of sandboxes come from: collectors on the nodes, or the API server, which telemetry then asks itself. A platform in one process without SANDGATE_KUBELET_URL asks the API server in any case. Don't change it while there are sandboxes",
+  }),
   kubeletUrl: text("SANDGATE_KUBELET_URL", {
     ...kubeletUrl,
     optional: true,

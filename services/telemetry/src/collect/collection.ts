@@ -21,14 +21,15 @@ const startRetryMs = 2_000;
 export interface Collection {
   /** Resolves when the collector starts; undefined: only collectors on the nodes of a cluster see containers. */
   readonly containers: Promise<ContainerSource | undefined>;
-  /** False: nobody collects, here or elsewhere. */
-  readonly isCollected: boolean;
   /** "ok", or why nothing is collected. */
   state(): string;
   start(): BackgroundTask;
 }
 
-/** Collects from an engine, which replicas share, once the sandbox service has given the installation's id. */
+/**
+ * Collects from an engine or an API server, which replicas share, once the sandbox service has given the installation's
+ * id.
+ */
 export function createEngineCollection(o: {
   openContainers(installationId: string): ContainerSource;
   sandboxes: Pick<Client<typeof SandboxService>, "getInstallation">;
@@ -43,17 +44,23 @@ export function createEngineCollection(o: {
   let state = () => "ok";
   let stop: (() => Promise<void>) | undefined;
 
+  async function open(signal: AbortSignal): Promise<ContainerSource> {
+    const { installationId } = await o.sandboxes.getInstallation({}, asService({ signal })).catch((cause: unknown) => {
+      throw new Error(`the sandbox service does not answer: ${messageOf(cause)}`, { cause });
+    });
+    return o.openContainers(installationId);
+  }
+
   async function begin(signal: AbortSignal): Promise<void> {
     if (stop) return;
-    const { installationId } = await o.sandboxes.getInstallation({}, asService({ signal })).catch((error: unknown) => {
-      state = () => `the sandbox service does not answer: ${messageOf(error)}`;
+    const containers = await open(signal).catch((error: unknown) => {
+      state = () => messageOf(error);
       throw error;
     });
-    const containers = o.openContainers(installationId);
     const shards = o.openShards();
     const collector = startCollector({ containers, client, shards, logger, metrics });
     const unwatch = onListingRequest(bus, (sandboxId) => collector.poll(sandboxId));
-    state = () => collector.state();
+    state = () => containers.problem?.() ?? collector.state();
     stop = async () => {
       unwatch();
       // Another replica may begin while this one stores its last batches: cursors keep each from storing the other's.
@@ -64,7 +71,6 @@ export function createEngineCollection(o: {
 
   return {
     containers: started.promise,
-    isCollected: true,
     state: () => state(),
     start() {
       const starting = startPeriodicTask({
@@ -88,18 +94,16 @@ export function createEngineCollection(o: {
  */
 export function createNodeCollection(o: {
   containers: NodeSource | undefined;
-  isCollected: boolean;
   client: IngestClient;
   bus: EventBus;
   logger: Logger;
   metrics: Metrics;
 }): Collection {
-  const { containers, isCollected, client, bus, logger, metrics } = o;
+  const { containers, client, bus, logger, metrics } = o;
   let collector: NodeCollector | undefined;
   return {
     containers: Promise.resolve(undefined),
-    isCollected,
-    state: () => collector?.state() ?? (isCollected ? "ok" : "nobody collects logs: set SANDGATE_KUBELET_URL"),
+    state: () => collector?.state() ?? "ok",
     start() {
       const watchDrains = (signal: AbortSignal) => watchListingRequests(bus, signal);
       collector = containers && startNodeCollector({ containers, client, watchDrains, logger, metrics });

@@ -50,6 +50,8 @@ export function startCollector(o: {
   const { signal } = stopping;
   const readers = new Map<string, ContainerReader>();
   let state = "ok";
+  // Read once: the clock may be set later, and slots go on as they were.
+  const startedMs = Date.now() - performance.now();
 
   const lines = counter(o.metrics, {
     name: "sandgate_telemetry_collected_lines_total",
@@ -72,6 +74,7 @@ export function startCollector(o: {
     isEngineReadable: () => state === "ok",
     onLines: (count) => lines.inc(count),
     logger,
+    now: () => startedMs + performance.now(),
     signal,
   };
 

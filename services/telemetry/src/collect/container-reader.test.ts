@@ -1,48 +1,127 @@
 import { create } from "@bufbuild/protobuf";
 import { createLogger } from "@sandgate/kit/base/logging";
-import { IngestTelemetryResponseSchema } from "@sandgate/proto/telemetry/v1/telemetry";
+import { IngestTelemetryResponseSchema, SourceKind } from "@sandgate/proto/telemetry/v1/telemetry";
 import { until } from "@sandgate/test-support/until";
 import pLimit from "p-limit";
 import { describe, expect, test } from "vitest";
-import { createSampleTimes, startContainerReader } from "./container-reader.ts";
+import { createSampleSlots, startContainerReader } from "./container-reader.ts";
 import { createMemoryBudget } from "./memory-budget.ts";
 
 const everyMs = 5_000;
 
-/** The times of so many samples, each `lateMs` after it was due, of a container that is found at `foundMs`. */
-function takeSamples(o: { foundMs: number; count: number; random: number; lateMs?: number }): number[] {
-  const nextSampleMs = createSampleTimes(everyMs, () => o.random);
-  const times = [o.foundMs];
-  while (times.length < o.count) times.push(nextSampleMs(times.at(-1) ?? 0) + (o.lateMs ?? 0));
-  return times;
-}
-
-const gapsOf = (times: readonly number[]) => times.slice(1).map((time, i) => time - (times[i] ?? 0));
-
-describe("the times of samples", () => {
-  test("are five seconds apart, and don't drift when samples are late", () => {
-    const [first = 0, ...gaps] = gapsOf(takeSamples({ foundMs: 1_234.5, count: 10, random: 0.7, lateMs: 40 }));
-    expect(first).toBeGreaterThan(0);
-    expect(first).toBeLessThanOrEqual(everyMs + 40);
-    expect(new Set(gaps)).toEqual(new Set([everyMs]));
+describe("the slots of samples", () => {
+  test("follow one another every five seconds, from a moment of the container's own", () => {
+    const slots = createSampleSlots("c1", everyMs);
+    const slot = slots.at(1_234.5);
+    expect(slots.startOf(slot)).toBeLessThanOrEqual(1_234.5);
+    for (const next of [slot, slot + 1, slot + 7]) {
+      expect([slots.at(slots.startOf(next)), slots.at(slots.startOf(next) - 1)]).toEqual([next, next - 1]);
+      expect(slots.startOf(next + 1) - slots.startOf(next)).toBe(everyMs);
+    }
   });
 
-  test("of containers that were found at once are spread over the five seconds, in few moments", () => {
+  test("of many containers begin at few moments that are spread over the five seconds", () => {
     const count = 1_000;
-    const moments = Array.from({ length: count }, (_, i) => {
-      const [, second = 0] = takeSamples({ foundMs: 60_000.25, count: 2, random: i / count });
-      return second;
-    });
+    const moments = Array.from({ length: count }, (_, i) => createSampleSlots(`container ${i}`, everyMs).startOf(12));
     const byMoment = Map.groupBy(moments, (moment) => moment);
     expect(byMoment.size).toBe(20);
-    for (const together of byMoment.values()) expect(together).toHaveLength(count / 20);
+    for (const together of byMoment.values()) expect(together.length).toBeLessThan(count / 10);
   });
+});
 
-  test("leave one out rather than take two in a row when the machine stood still", () => {
-    const nextSampleMs = createSampleTimes(everyMs, () => 0);
-    expect(nextSampleMs(5_000)).toBe(10_000);
-    expect(nextSampleMs(17_000)).toBe(20_000);
-  });
+/** What readers of one container bring into a store, by a clock that the test holds. */
+function collectSamples(o: { sampleMs: number; now(): number }) {
+  let cursor = "0";
+  const counts = { opened: 0, taken: 0 };
+  const stored: number[] = [];
+  const start = () => {
+    const stopping = new AbortController();
+    const reader = startContainerReader(
+      { id: "c1", sandboxId: "s1", state: "running" },
+      {
+        containers: {
+          list: async () => [],
+          inspect: async (id) => ({ id, sandboxId: "s1", state: "running" }),
+          async *watch() {},
+          async *readLogs() {},
+          openSampler: () => async () => {
+            counts.taken += 1;
+            return { timeNs: BigInt(Math.round(o.now() * 1e6)), cpuSeconds: o.now(), memoryBytes: 1 };
+          },
+        },
+        client: {
+          async ingestTelemetry({ source, metrics = [], fromCursor, toCursor = "" }) {
+            if (source?.kind !== SourceKind.METRICS)
+              return create(IngestTelemetryResponseSchema, { storedCursor: "0" });
+            if (fromCursor === undefined) counts.opened += 1;
+            const accepted = fromCursor === cursor;
+            if (accepted) cursor = toCursor;
+            if (accepted) stored.push(...metrics.map(({ cpuUsage }) => cpuUsage ?? 0));
+            return create(IngestTelemetryResponseSchema, { accepted, storedCursor: cursor });
+          },
+        },
+        ingestLimits: { logs: pLimit(1), metrics: pLimit(1) },
+        sampleMs: o.sampleMs,
+        budget: createMemoryBudget(1_000),
+        isEngineReadable: () => true,
+        onLines: () => {},
+        logger: createLogger({ service: "telemetry", level: "silent" }),
+        now: o.now,
+        signal: stopping.signal,
+      },
+      0,
+    );
+    return {
+      reader,
+      async stop() {
+        stopping.abort();
+        await reader.done;
+      },
+    };
+  };
+  return { start, stored, counts };
+}
+
+test("a slot yields one sample, though timers fire early", async () => {
+  const sampleMs = 100;
+  // By this clock each timer fires after half of its time.
+  const { start, stored } = collectSamples({ sampleMs, now: () => 1_000_000 + performance.now() / 2 });
+  const { stop } = start();
+  await until(() => expect(stored.length).toBeGreaterThan(8));
+  await stop();
+  const slots = createSampleSlots("c1", sampleMs);
+  expect(stored.map(slots.at)).toEqual([...new Set(stored.map(slots.at))]);
+});
+
+test("a slot yields one sample when another replica takes the container over, and one that is asked for beside it", async () => {
+  const sampleMs = 500;
+  let now = 1_000_000_100;
+  const { start, stored, counts } = collectSamples({ sampleMs, now: () => now });
+  const first = start();
+  await until(() => expect(stored).toEqual([1_000_000_100]));
+  await first.stop();
+  const second = start();
+  await until(() => expect(counts.opened).toBe(2));
+  now += sampleMs;
+  await until(() => expect(stored).toEqual([1_000_000_100, 1_000_000_600]));
+  expect(counts.taken).toBe(2);
+  now += 1;
+  second.reader.sample();
+  await until(() => expect(stored).toEqual([1_000_000_100, 1_000_000_600, 1_000_000_601]));
+  await second.stop();
+});
+
+test("samples go on when the clock is set back", async () => {
+  const sampleMs = 100;
+  let now = 1_000_000_000;
+  const { start, stored } = collectSamples({ sampleMs, now: () => now });
+  const { stop } = start();
+  await until(() => expect(stored).toEqual([1_000_000_000]));
+  now -= 120_000;
+  await until(() => expect(stored).toEqual([1_000_000_000, 999_880_000]));
+  now += sampleMs;
+  await until(() => expect(stored).toEqual([1_000_000_000, 999_880_000, 999_880_100]));
+  await stop();
 });
 
 test("a sample that an engine gives again is stored once, also one that was stored before", async () => {
@@ -77,6 +156,7 @@ test("a sample that an engine gives again is stored once, also one that was stor
       isEngineReadable: () => true,
       onLines: () => {},
       logger: createLogger({ service: "telemetry", level: "silent" }),
+      now: () => performance.now(),
       signal: stopping.signal,
     },
     0,

@@ -1,7 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { crc32 } from "node:zlib";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
+import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { LimitFunction } from "p-limit";
 import type { ChunkKind } from "../domain/chunks.ts";
 import { createBatcher } from "./batches.ts";
@@ -13,8 +14,8 @@ import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused, type S
 /** How long the engine may still deliver a log after its container has ended, before a complete read takes over. */
 const finalReadMs = 2_000;
 const retry: Backoff = { firstMs: 100, lastMs: 5_000 };
-/** Samples are taken at multiples of this. */
-const slotMs = 250;
+/** Slots of samples begin at multiples of this. */
+const slotStepMs = 250;
 /** Failures in a row, over some 5 s, after which a log counts as stuck. */
 const stuckAfter = 7;
 
@@ -32,6 +33,8 @@ export interface ReaderOptions {
   isEngineReadable(): boolean;
   onLines(count: number): void;
   logger: Logger;
+  /** The time in milliseconds, which never goes back. */
+  now(): number;
   /** Ends all readers. */
   signal: AbortSignal;
 }
@@ -64,7 +67,7 @@ export function startContainerReader(container: Container, options: ReaderOption
   const left = new AbortController();
   const signal = AbortSignal.any([options.signal, left.signal]);
   const reading: Reading = { ...options, container, ended: ended.signal, signal };
-  const sampleWakeup = createWakeup();
+  const demand = createSampleDemand();
   let hasBegun = false;
   const begun = (beginInMs > 0 ? delay(beginInMs, undefined, { signal }) : Promise.resolve()).then(() => {
     hasBegun = true;
@@ -85,13 +88,13 @@ export function startContainerReader(container: Container, options: ReaderOption
   }
 
   const logs = collect("logs", (writer) => collectLogs(reading, writer));
-  const metrics = collect("metrics", (writer) => collectMetrics(reading, writer, sampleWakeup));
+  const metrics = collect("metrics", (writer) => collectMetrics(reading, writer, demand));
   return {
     container,
     hasBegun: () => hasBegun,
     done: Promise.all([logs, metrics]).then(() => undefined),
     finish: () => ended.abort(),
-    sample: () => sampleWakeup.wake(),
+    sample: demand.raise,
     leave: () => left.abort(),
   };
 }
@@ -163,13 +166,16 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
   }
 }
 
-/** Takes samples in time, however long those before take to be stored. */
-async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wakeup): Promise<void> {
-  const { container, containers, ended, logger, sampleMs, signal } = reading;
+/** Takes a sample in each slot and on demand, however long those before take to be stored. */
+async function collectMetrics(reading: Reading, writer: SourceWriter, demand: SampleDemand): Promise<void> {
+  const { container, containers, ended, logger, now, sampleMs, signal } = reading;
   const over = AbortSignal.any([signal, ended]);
   const sample = containers.openSampler(container.id);
-  const nextSampleMs = createSampleTimes(sampleMs);
-  // An engine that measures at times of its own may give one sample twice, also after a restart of this process.
+  const slots = createSampleSlots(container.id, sampleMs);
+  // The reader before this one, in this process or another replica, may have taken this slot's sample.
+  let slot = Math.min(slots.at(Number(BigInt(writer.cursor) / 1_000_000n)), slots.at(now()));
+  // An engine that measures at times of its own may give one sample twice, also after a restart of this process. One
+  // from before the last is of a clock that was set back.
   let lastNs = BigInt(writer.cursor);
   const stored = createSampleQueue(async (rows, cursor) => {
     try {
@@ -179,12 +185,16 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wa
       if (!(error instanceof CursorMoved)) throw error;
     }
   });
-  while (!ended.aborted) {
+  for (;;) {
+    // In an earlier slot the clock was set back.
+    await demand.wait(() => (slots.at(now()) === slot ? slots.startOf(slot + 1) - now() : 0), over);
+    if (ended.aborted) break;
     signal.throwIfAborted();
     stored.throwIfFailed();
+    slot = slots.at(now());
     try {
       const row = await sample(signal);
-      if (row && row.timeNs > lastNs) {
+      if (row && row.timeNs !== lastNs) {
         lastNs = row.timeNs;
         stored.add(row);
       }
@@ -193,8 +203,6 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wa
       // A sample that could not be taken can't be made up for.
       logger.debug({ err: error }, "no sample could be taken");
     }
-    const nowMs = performance.now();
-    await wakeup.wait(nextSampleMs(nowMs) - nowMs, over);
   }
   signal.throwIfAborted();
   await stored.flush();
@@ -203,13 +211,41 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wa
 }
 
 /**
- * Returns when a container's next sample is due: every `everyMs`, at a moment of the container's own, so that samples
- * of many containers that were found at once are spread; but at whole quarters of a second, so that they are stored
- * together.
+ * The slots of a container's samples, each `everyMs` long, in milliseconds of the system's time. They begin at a moment
+ * of the container's own, which its id gives, so samples of many containers that were found at once are spread and
+ * replicas agree on the slots; but at whole quarters of a second, so that samples are stored together.
  */
-export function createSampleTimes(everyMs: number, random = Math.random): (nowMs: number) => number {
-  const phaseMs = Math.floor((random() * everyMs) / slotMs) * slotMs;
-  return (nowMs) => (Math.floor((nowMs - phaseMs) / everyMs) + 1) * everyMs + phaseMs;
+export function createSampleSlots(containerId: string, everyMs: number) {
+  const steps = Math.max(1, Math.floor(everyMs / slotStepMs));
+  const firstMs = (crc32(containerId) % steps) * slotStepMs;
+  return {
+    /** Returns the number of the slot at this time. */
+    at: (ms: number) => Math.floor((ms - firstMs) / everyMs),
+    startOf: (slot: number) => slot * everyMs + firstMs,
+  };
+}
+
+/** Samples that are wanted before their slot. */
+interface SampleDemand {
+  raise(): void;
+  /** Waits until nothing is left of the time, a sample is wanted or the signal aborts. */
+  wait(leftMs: () => number, signal: AbortSignal): Promise<void>;
+}
+
+function createSampleDemand(): SampleDemand {
+  const wakeup = createWakeup();
+  let isWanted = false;
+  return {
+    raise() {
+      isWanted = true;
+      wakeup.wake();
+    },
+    async wait(leftMs, signal) {
+      // In a loop, since timers fire some milliseconds early.
+      while (!isWanted && !signal.aborted && leftMs() > 0) await wakeup.wait(leftMs(), signal);
+      isWanted = false;
+    },
+  };
 }
 
 class FinalReadTimeout extends Error {

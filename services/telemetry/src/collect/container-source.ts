@@ -36,6 +36,8 @@ export interface ContainerSource {
   readLogs(container: Container, cursor: string, o: { follow: boolean; signal: AbortSignal }): AsyncIterable<LogBlock>;
   /** Opens a sampler of a container, which is to have one only. Cheap: it opens nothing that must be closed. */
   openSampler(containerId: string): Sampler;
+  /** What keeps logs or samples of all containers from being read, if that is known. */
+  problem?(): string | undefined;
 }
 
 /** The containers of one node, of which the engine doesn't say when they end. */

@@ -1,3 +1,4 @@
+import { createFrameSplitter } from "@sandgate/kit/base/streams";
 import type { StreamName } from "../domain/rows.ts";
 import { createTimeParser } from "../domain/time-text.ts";
 
@@ -18,26 +19,18 @@ const headerBytes = 8;
  */
 export function createFrameParser(): (bytes: Buffer) => LogFrame[] {
   const parseTime = createTimeParser();
-  let incomplete: Buffer = Buffer.alloc(0);
-  return (bytes) => {
-    const buffer = incomplete.length === 0 ? bytes : Buffer.concat([incomplete, bytes]);
-    const frames: LogFrame[] = [];
-    let at = 0;
-    while (buffer.length - at >= headerBytes) {
-      const end = at + headerBytes + buffer.readUInt32BE(at + 4);
-      if (end > buffer.length) break;
-      const type = buffer.readUInt8(at);
-      const start = at + headerBytes;
-      const space = buffer.indexOf(0x20, start);
-      at = end;
-      if ((type !== 1 && type !== 2) || space < 0 || space >= end) continue;
-      frames.push({
-        stream: type === 1 ? "stdout" : "stderr",
-        timeNs: parseTime(buffer.toString("latin1", start, space)),
-        payload: buffer.subarray(space + 1, end),
-      });
-    }
-    incomplete = buffer.subarray(at);
-    return frames;
-  };
+  const split = createFrameSplitter(headerBytes);
+  return (bytes) =>
+    split(bytes).flatMap((frame): LogFrame[] => {
+      const type = frame.readUInt8(0);
+      const space = frame.indexOf(0x20, headerBytes);
+      if ((type !== 1 && type !== 2) || space < 0) return [];
+      return [
+        {
+          stream: type === 1 ? "stdout" : "stderr",
+          timeNs: parseTime(frame.toString("latin1", headerBytes, space)),
+          payload: frame.subarray(space + 1),
+        },
+      ];
+    });
 }

@@ -3,7 +3,7 @@ import { type Container, openEngine } from "@sandgate/docker-engine/client";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
-import { removeContainers } from "@sandgate/test/platform/local";
+import { removeHostObjects } from "@sandgate/test/platform/host-objects";
 import {
   buildImage,
   engineAddress,
@@ -31,7 +31,7 @@ describe.runIf(isAvailable)("samples", () => {
     image = await buildImage(engine, { command: ["sleep", "3600"] });
   });
   afterAll(async () => {
-    await removeContainers(installationId);
+    await removeHostObjects(installationId);
     await image.remove();
   });
 

@@ -24,8 +24,6 @@ export function createTelemetryHandlers(o: {
   ingest: Ingest;
   /** Resolves when the collector starts; undefined: only collectors on the nodes of a cluster see containers. */
   containers: Promise<ContainerSource | undefined>;
-  /** False: nobody collects, here or elsewhere. */
-  isCollected: boolean;
   findWorkspace: WorkspaceLookup;
   /** Ends tails and waits, so that their callers ask another replica. */
   draining: AbortSignal;
@@ -79,7 +77,6 @@ export function createTelemetryHandlers(o: {
     },
 
     async awaitDrained({ sandboxId, timeoutSeconds }, context) {
-      if (!o.isCollected) return { drained: false };
       const timeout = AbortSignal.timeout(waitTimeOf(context, timeoutSeconds));
       const signal = AbortSignal.any([timeout, context.signal, draining]);
       let drained = false;

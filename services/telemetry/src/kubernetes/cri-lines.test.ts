@@ -1,5 +1,6 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { expect, test } from "vitest";
 import { maxLineBytes } from "../domain/rows.ts";
 import { createCriLines, createRecordParser } from "./cri-lines.ts";
@@ -11,6 +12,10 @@ function measureMemory(): number {
   const { heapUsed } = process.memoryUsage();
   return heapUsed;
 }
+
+test.each([" ", "2", ":", "2026-11-22T16:14:06.", "stdout F "])("a file of nothing but %j has no record", (unit) => {
+  expect(createRecordParser()(Buffer.from(unit.repeat((16 * mebibyte) / unit.length)))).toBeUndefined();
+});
 
 test("a line that a runtime writes byte by byte takes little more memory than its bytes", () => {
   const parse = createRecordParser();

@@ -5,6 +5,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { test } from "@sandgate/test-support/test";
 import { afterEach, expect, vi } from "vitest";
 import { openKubeletSamples, parseSamples } from "./kubelet-samples.ts";
@@ -31,6 +32,18 @@ test("a container's figures are read from the kubelet's metrics, when both are t
       ],
     ]),
   );
+});
+
+test.each([
+  ["lines that don't end", "container_cpu_usage_seconds_total{"],
+  ["lines without labels' end", "container_cpu_usage_seconds_total{\n"],
+  ["labels without a value", 'container_cpu_usage_seconds_total{a="'],
+  ["lines with other ends", "container_cpu_usage_seconds_total{a\r"],
+])("a kubelet's %s are read in linear time", (_what, unit) => {
+  // In quadratic time this takes an hour.
+  expect(parseSamples(unit.repeat((16 * mebibyte) / unit.length))).toEqual(new Map());
+  const name = "a".repeat(mebibyte);
+  expect(parseSamples(`container_cpu_usage_seconds_total{${name}} 1 2`)).toEqual(new Map());
 });
 
 let server: Server | undefined;

@@ -1,10 +1,13 @@
 import { readFile } from "node:fs/promises";
 import { Agent, request } from "node:https";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { fromMillis, type MetricRow } from "../domain/rows.ts";
 
 const path = "/metrics/resource";
 const timeoutMs = 10_000;
+/** Many times what the most pods of a node take. */
+export const maxBytes = 16 * mebibyte;
 /** One answer is good for all containers that are sampled meanwhile. The kubelet itself measures every 10 s or so. */
 const maxAgeMs = 2_000;
 
@@ -29,26 +32,26 @@ export interface ContainerName {
   container: string;
 }
 
+/** The figures of this node's containers, from its kubelet. */
 export function openKubeletSamples(o: KubeletOptions & { metrics: Metrics }): KubeletSamples {
   const agent = new Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: o.caFile !== undefined });
-  const samples = counter(o.metrics, {
-    name: "sandgate_telemetry_samples_total",
-    help: "Samples of CPU and memory that were taken, by where they came from",
-    labelNames: ["source"],
-  });
-  let asked: { atMs: number; found: Promise<Map<string, MetricRow>> } | undefined;
 
-  async function ask(): Promise<Map<string, MetricRow>> {
+  async function ask(): Promise<string> {
     const [token, ca] = await Promise.all([
       readFile(o.tokenFile, "utf8"),
       o.caFile === undefined ? undefined : readFile(o.caFile, "utf8"),
     ]);
-    const text = await new Promise<string>((resolve, reject) => {
+    return new Promise<string>((resolve, reject) => {
       const headers = { authorization: `Bearer ${token.trim()}` };
       const options = { agent, headers, signal: AbortSignal.timeout(timeoutMs), ...(ca && { ca }) };
       const sent = request(new URL(path, o.url), options, (response) => {
         const chunks: Buffer[] = [];
-        response.on("data", (chunk: Buffer) => chunks.push(chunk)).on("error", reject);
+        let bytes = 0;
+        response.on("error", reject).on("data", (chunk: Buffer) => {
+          chunks.push(chunk);
+          bytes += chunk.length;
+          if (bytes > maxBytes) response.destroy(new Error(`the kubelet answered with more than ${maxBytes} bytes`));
+        });
         response.on("end", () => {
           if (response.statusCode === 200) resolve(Buffer.concat(chunks).toString("utf8"));
           else reject(new Error(`the kubelet answered ${response.statusCode} for ${path}`));
@@ -56,18 +59,33 @@ export function openKubeletSamples(o: KubeletOptions & { metrics: Metrics }): Ku
       });
       sent.on("error", reject).end();
     });
-    return parseSamples(text);
   }
 
+  return createSamples(ask, countSamples(o.metrics, "kubelet"));
+}
+
+/** Returns what counts a sample from there. */
+export function countSamples(metrics: Metrics, source: string): () => void {
+  const samples = counter(metrics, {
+    name: "sandgate_telemetry_samples_total",
+    help: "Samples of CPU and memory that were taken, by where they came from",
+    labelNames: ["source"],
+  });
+  return () => samples.inc({ source });
+}
+
+/** The figures of a node's containers, where `ask` gets them all in the Prometheus text format. */
+export function createSamples(ask: () => Promise<string>, count: () => void): KubeletSamples {
+  let asked: { atMs: number; found: Promise<Map<string, MetricRow>> } | undefined;
   return {
     async find(container, signal) {
       const nowMs = performance.now();
       if (!asked || nowMs - asked.atMs > maxAgeMs) {
-        asked = { atMs: nowMs, found: ask() };
+        asked = { atMs: nowMs, found: ask().then(parseSamples) };
       }
       const row = (await asked.found).get(keyOf(container));
       signal.throwIfAborted();
-      if (row) samples.inc({ source: "kubelet" });
+      if (row) count();
       return row;
     },
   };
@@ -79,11 +97,14 @@ function keyOf({ namespace, pod, container }: ContainerName): string {
 
 /** The containers' CPU time and working set in the Prometheus text format, by `keyOf`; only those that have both. */
 export function parseSamples(text: string): Map<string, MetricRow> {
-  const pattern = /^container_(cpu_usage_seconds_total|memory_working_set_bytes)\{([^}]*)\} (\S+) (\d+)$/gm;
+  const pattern = /^container_(cpu_usage_seconds_total|memory_working_set_bytes)\{([^}]*)\} (\S+) (\d+)$/;
   const cpu = new Map<string, { timeNs: bigint; cpuSeconds: number }>();
   const memory = new Map<string, number>();
-  for (const [, name, labels = "", value, timeMs] of text.matchAll(pattern)) {
-    const found = new Map([...labels.matchAll(/(\w+)="([^"]*)"/g)].map(([, label, content]) => [label, content]));
+  for (const line of text.split("\n")) {
+    const [, name, labels = "", value, timeMs] = pattern.exec(line) ?? [];
+    const found = new Map(
+      [...labels.matchAll(/(?:^|,)(\w+)="([^"]*)"/g)].map(([, label, content]) => [label, content]),
+    );
     const [namespace, pod, container] = ["namespace", "pod", "container"].map((label) => found.get(label));
     if (namespace === undefined || pod === undefined || container === undefined) continue;
     const key = keyOf({ namespace, pod, container });

@@ -69,6 +69,14 @@ export function describeAuditLog(name: string, open: () => Promise<{ audit: Audi
       expect((await store.audit.listAfter(0, 10)).map(({ sequence }) => sequence)).toEqual([1, 2]);
     });
 
+    test("entries that come at once have numbers without a gap, in whatever order", async () => {
+      const entries = Array.from({ length: 300 }, (_, i) => entryOf(i));
+      await Promise.all(entries.map((entry) => store.audit.append([entry])));
+      const numbered = await store.audit.listAfter(0, 400);
+      expect(numbered.map(({ sequence }) => sequence)).toEqual(entries.map((_, i) => i + 1));
+      expect(new Set(numbered.map(({ entry }) => entry.id))).toEqual(new Set(entries.map(({ id }) => id)));
+    });
+
     test("pages follow one another by time and id, whatever is added between them", async () => {
       const entries = [5, 5, 5, 3, 2, 1].map((ms) => entryOf(ms));
       await store.audit.append(entries.toReversed());

@@ -7,14 +7,14 @@ export const auditQueries = {
   listAudit(db: QueryConnection, query: AuditQuery): AuditEntry[] {
     const { workspaceId, actorId, action, after, since, until, limit } = query;
     // Named, as the planner might prefer an index after which it has to sort.
-    const index = `audit_entries_${[
+    const filters = [
       workspaceId !== undefined && "of_workspace",
-      actorId !== undefined ? "by_actor" : action !== undefined && "by_action",
-    ]
-      .filter(Boolean)
-      .join("_")}`;
+      actorId !== undefined && "by_actor",
+      action !== undefined && "by_action",
+    ].filter((name) => name !== false);
+    const index = filters.length === 0 ? "all" : filters.join("_");
     const rows = db.all<AuditRow>(
-      `SELECT * FROM audit_entries INDEXED BY ${index === "audit_entries_" ? "audit_entries_all" : index}
+      `SELECT * FROM audit_entries INDEXED BY audit_entries_${index}
        WHERE ${workspaceId === undefined ? "" : "workspace_id = :workspaceId AND"}
          ${actorId === undefined ? "" : "actor_id = :actorId AND"}
          ${action === undefined ? "" : "action = :action AND"}

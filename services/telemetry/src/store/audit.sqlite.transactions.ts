@@ -29,6 +29,10 @@ export const auditMigration: SqliteMigration = `
 
    CREATE TABLE audit_copies (copy TEXT PRIMARY KEY, sequence INTEGER NOT NULL) STRICT, WITHOUT ROWID;`;
 
+export const auditIndexMigration: SqliteMigration = `
+   CREATE INDEX audit_entries_by_actor_by_action ON audit_entries (actor_id, action, at, id);
+   CREATE INDEX audit_entries_of_workspace_by_actor_by_action ON audit_entries (workspace_id, actor_id, action, at, id);`;
+
 export const auditTransactions = {
   appendAudit(tx: Transaction, entries: readonly AuditEntry[]): void {
     for (const entry of entries) {

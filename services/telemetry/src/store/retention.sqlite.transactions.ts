@@ -52,8 +52,7 @@ export const retentionTransactions = {
 
 /** Of all workspaces. */
 export function totalLogBytes(db: QueryConnection): number {
-  const row = db.get<{ total: number }>("SELECT coalesce(sum(log_bytes), 0) AS total FROM guards WHERE log_bytes > 0");
-  return row?.total ?? 0;
+  return db.get<{ bytes: number }>("SELECT bytes FROM log_total")?.bytes ?? 0;
 }
 
 /** Counts what was added to or removed from a sandbox's log chunks. Returns what it and its workspace have. */

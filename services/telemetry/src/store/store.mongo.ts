@@ -1,7 +1,7 @@
 import { createCollections, type MongoMigration, openMongo } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
-import { createPurges, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import { auditMigration, createAuditLog } from "./audit.mongo.ts";
+import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
+import { auditIndexMigration, auditMigration, createAuditLog } from "./audit.mongo.ts";
 import { createChunks } from "./chunks.mongo.ts";
 import { collectionsOf } from "./documents.mongo.ts";
 import { createRetention } from "./retention.mongo.ts";
@@ -58,6 +58,12 @@ const migrations: readonly MongoMigration[] = [
     },
   },
   auditMigration,
+  {
+    name: "telemetry 4: purged workspaces by age",
+    expands: true,
+    run: (db) => createCollections(db, { guards: [purgedIndex] }),
+  },
+  auditIndexMigration,
 ];
 
 /** Opens the database of logs and samples on a replica set, after creating or migrating it. */

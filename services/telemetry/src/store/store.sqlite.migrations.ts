@@ -1,5 +1,6 @@
 import type { SqliteMigration } from "@sandgate/kit/storage/sqlite";
-import { auditMigration } from "./audit.sqlite.transactions.ts";
+import { purgedIndex } from "@sandgate/kit/workspaces/sqlite-guards";
+import { auditIndexMigration, auditMigration } from "./audit.sqlite.transactions.ts";
 
 export const migrations: readonly SqliteMigration[] = [
   `CREATE TABLE guards (
@@ -65,4 +66,15 @@ export const migrations: readonly SqliteMigration[] = [
    CREATE INDEX chunks_by_window
      ON chunks (sandbox_id, kind, last_us, first_sequence, first_us, stdout_rows, stderr_rows);`,
   auditMigration,
+  purgedIndex,
+  auditIndexMigration,
+  // The log_bytes of all guards.
+  `CREATE TABLE log_total (bytes INTEGER NOT NULL) STRICT;
+   INSERT INTO log_total SELECT coalesce(sum(log_bytes), 0) FROM guards;
+   CREATE TRIGGER guards_log_bytes_changed AFTER UPDATE OF log_bytes ON guards BEGIN
+     UPDATE log_total SET bytes = bytes + new.log_bytes - old.log_bytes;
+   END;
+   CREATE TRIGGER guards_log_bytes_gone AFTER DELETE ON guards WHEN old.log_bytes <> 0 BEGIN
+     UPDATE log_total SET bytes = bytes - old.log_bytes;
+   END;`,
 ];

@@ -5,9 +5,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
-import type { RawPod } from "./pod.ts";
-import { encodeEvent, encodeObject } from "./protobuf.fixture.ts";
-import { protobufType } from "./protobuf.ts";
+import { protobufType } from "@sandgate/kubernetes-api/protobuf";
+import { encodeEvent, encodeObject } from "@sandgate/kubernetes-api/protobuf.fixture";
+import type { RawPod } from "@sandgate/kubernetes-api/raw-pod";
 
 export interface SeenRequest {
   method: string;

@@ -1,8 +1,8 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
+import { toRuntimeUnavailable } from "@sandgate/kubernetes-api/api";
 import type { ImageAccess } from "../images.ts";
 import { type Observation, type RuntimeLifecycle, type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
-import { toRuntimeUnavailable } from "./api.ts";
 import type { Namespaces } from "./namespaces.ts";
 import type { Observer } from "./observer.ts";
 import type { Pod } from "./pod.ts";

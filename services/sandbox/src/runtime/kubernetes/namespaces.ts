@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { type Api, ApiError, ignoreStatus, toRuntimeUnavailable } from "@sandgate/kubernetes-api/api";
 import { SandboxRefused } from "../lifecycle.ts";
-import { type Api, ApiError, ignoreStatus, toRuntimeUnavailable } from "./api.ts";
 import { networkPolicyOf, type PodEgressPolicy, policyNameOf } from "./network-policy.ts";
 
 /** How long a check holds. */
@@ -11,9 +11,9 @@ const enforceLabel = "pod-security.kubernetes.io/enforce";
 
 /** What the message of the API server says has refused a pod. */
 const refusals: readonly (readonly [pattern: RegExp, text: string])[] = [
-  [/exceeded quota|insufficient quota|must specify .* for: /i, "The cluster's quota is used up"],
+  [/exceeded quota|insufficient quota|must specify \S+ for: /i, "The cluster's quota is used up"],
   [/violates PodSecurity/i, "The cluster's Pod Security does not allow the sandbox"],
-  [/(maximum|minimum) .* usage per|limit to request ratio/i, "A limit of the cluster does not allow the sandbox"],
+  [/(maximum|minimum) \S+ usage per|limit to request ratio/i, "A limit of the cluster does not allow the sandbox"],
   [/admission webhook|ValidatingAdmissionPolicy/i, "A policy of the cluster does not allow the sandbox"],
   [/ is invalid: |unable to parse|cannot unmarshal/i, "The cluster rejected the sandbox's pod as invalid"],
 ];
@@ -32,8 +32,8 @@ export interface Namespaces {
   /** The error of a request that was refused because its namespace, with the rights in it, is gone or going. */
   missing(namespace: string, cause: ApiError): DomainError;
   /**
-   * Creates an object of a sandbox, and returns it; undefined: there is one of that name. Throws SandboxRefused with
-   * the API server's own words where it refuses that, unless it is the namespace or a right that is missing.
+   * Creates an object of a sandbox, and returns it; undefined: there is one of that name. Throws SandboxRefused where
+   * the API server refuses that, unless it is the namespace or a right that is missing.
    */
   make(namespace: string, resource: "pods" | "secrets", body: object): Promise<unknown>;
 }
@@ -141,7 +141,7 @@ export function createNamespaces(o: {
     if (/status unknown for quota/i.test(error.message)) return toRuntimeUnavailable(error);
     const [, text = "The cluster refused the sandbox"] =
       refusals.find(([pattern]) => pattern.test(error.message)) ?? [];
-    return new SandboxRefused({ reason: "provisioning_failed", message: `${text}: ${error.message}` });
+    return new SandboxRefused({ reason: "provisioning_failed", message: `${text}.`, detail: error.message });
   }
 
   return {
@@ -179,7 +179,7 @@ function missing(name: string, cause: unknown): DomainError {
 }
 
 function policyUnset(name: string, error: ApiError): DomainError {
-  const message = `The network policy of sandboxes can't be set in ${name}: ${error.message}`;
+  const message = `The network policy of sandboxes can't be set in ${name} (${error.status} ${error.reason}).`;
   return new DomainError("ISOLATION_UNAVAILABLE", message, { cause: error });
 }
 

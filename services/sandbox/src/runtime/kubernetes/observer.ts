@@ -1,5 +1,5 @@
+import type { Api } from "@sandgate/kubernetes-api/api";
 import type { Observation } from "../lifecycle.ts";
-import type { Api } from "./api.ts";
 import type { Pod } from "./pod.ts";
 import type { PodEvents } from "./pod-events.ts";
 import { evictionOf, observationOf } from "./states.ts";
@@ -43,8 +43,8 @@ export function createObserver({ api, events }: { api: Pick<Api, "clockAheadMs">
     if (now().getTime() - scheduledAt.getTime() < slowSetupMs) return seen;
     const last = (await events.read(pod, ["FailedMount", "FailedCreatePodSandBox"], slowSetupMs)).at(-1);
     if (last === undefined) return seen;
-    const message = `The node can't set the sandbox up: ${last}`;
-    return { ...seen, problem: { reason: "node_error", message, isFinal: false } };
+    const message = "The node can't set the sandbox up.";
+    return { ...seen, problem: { reason: "node_error", message, detail: last, isFinal: false } };
   }
 
   return {
@@ -66,7 +66,7 @@ export function createObserver({ api, events }: { api: Pick<Api, "clockAheadMs">
       if (now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
       const messages = await events.read(pod, ["Unhealthy"]);
       return messages.some((message) =>
-        /executable file .*not found|no such file or directory|not found in \$PATH/i.test(message),
+        /executable file (?:\S+ )?not found|no such file or directory|not found in \$PATH/i.test(message),
       );
     },
   };

@@ -1,4 +1,5 @@
-import type { Api } from "./api.ts";
+import { monotonicMs } from "@sandgate/kit/base/time";
+import type { Api } from "@sandgate/kubernetes-api/api";
 import type { Pod } from "./pod.ts";
 import { createPodNotes } from "./pod-notes.ts";
 import type { Pods } from "./pods.ts";
@@ -27,7 +28,7 @@ export function createPodEvents(o: {
   pods: Pick<Pods, "listen">;
   now?: () => number;
 }): PodEvents {
-  const { api, pods, now = () => performance.now() } = o;
+  const { api, pods, now = monotonicMs } = o;
   const looks = createPodNotes<Look>(pods);
 
   async function ask(pod: Pod, reason: string): Promise<string[]> {

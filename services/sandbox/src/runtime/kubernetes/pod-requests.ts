@@ -1,9 +1,10 @@
 import { containerNameOf } from "@sandgate/container-labels";
+import { type Api, ApiError, ignoreStatus } from "@sandgate/kubernetes-api/api";
+import type { RawPod } from "@sandgate/kubernetes-api/raw-pod";
 import type { ImageAccess } from "../images.ts";
 import { type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
-import { type Api, ApiError, ignoreStatus } from "./api.ts";
 import type { Namespaces } from "./namespaces.ts";
-import { finalizer, type Pod, pullGate, type RawPod, settledAnnotation } from "./pod.ts";
+import { finalizer, type Pod, pullGate, settledAnnotation } from "./pod.ts";
 import { type PodDefaults, podOf } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 import type { PullSecrets } from "./pull-secrets.ts";

@@ -32,6 +32,9 @@ test("a pod waits for a Secret only where there is a credential", () => {
   expect(pod.spec).toMatchObject({
     schedulingGates: [{ name: "sandgate.io/pull-secret" }],
     imagePullSecrets: [{ name: "sandgate-s1" }],
+    // A kubelet waits for it, and none of its keys gets into the sandbox.
+    volumes: [{ secret: { secretName: "sandgate-s1", items: [{ key: "none" }], optional: true } }],
+    containers: [{ volumeMounts: [{ mountPath: "/run/sandgate", readOnly: true }] }],
   });
   expect(JSON.stringify(pod)).not.toContain("hunter2");
   const config = JSON.parse(

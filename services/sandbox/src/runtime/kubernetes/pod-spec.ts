@@ -1,10 +1,11 @@
 import { posix } from "node:path";
 import type { V1Pod, V1Secret } from "@kubernetes/client-node";
 import { containerLabels, containerNameOf, installationLabels } from "@sandgate/container-labels";
+import { containerName } from "@sandgate/kubernetes-api/raw-pod";
 import type { ImageAccess } from "../images.ts";
 import { capabilities } from "../isolation/capabilities.ts";
 import type { RuntimeSpec } from "../lifecycle.ts";
-import { containerName, finalizer, pullGate } from "./pod.ts";
+import { finalizer, pullGate } from "./pod.ts";
 
 /**
  * Seconds between SIGTERM and SIGKILL when the kubelet ends a pod by itself, above all at its deadline. The kubelet
@@ -31,6 +32,14 @@ const serverVariables = [
   "KUBERNETES_PORT_443_TCP_PORT",
   "KUBERNETES_PORT_443_TCP_ADDR",
 ];
+
+/**
+ * Where a pod with a credential has an empty directory: a volume of its Secret, without any of the Secret's keys. A
+ * node may read a Secret only a moment after it was given the pod. Until then a kubelet pulls without the Secret, but
+ * waits for a volume of it, and it pulls after that. The volume is optional, as the Secret goes once the container
+ * runs.
+ */
+const secretFolder = "/run/sandgate";
 
 /** What the pods of one installation have in common. */
 export interface PodDefaults {
@@ -59,7 +68,14 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
   const { installationId, diskMb, nodeLostSeconds } = defaults;
   const name = containerNameOf(sandboxId);
   const isPrivate = access.username !== "";
-  const volumes = volumePaths(access.volumes).map((path, index) => ({ name: `volume-${index}`, path }));
+  const volumes = [
+    // What is written to the image's volumes counts as written by the pod.
+    ...volumePaths(access.volumes).map((path, index) => ({
+      volume: { name: `volume-${index}`, emptyDir: { sizeLimit: `${diskMb}Mi` } },
+      mount: { name: `volume-${index}`, mountPath: path },
+    })),
+    ...(isPrivate ? [secretVolumeOf(name)] : []),
+  ];
   const isRestricted = defaults.security === "restricted";
   const unreachable = ["not-ready", "unreachable"].map((taint) => ({
     key: `node.kubernetes.io/${taint}`,
@@ -148,22 +164,28 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
                   failureThreshold: endless,
                 },
           ...(volumes.length > 0 && {
-            volumeMounts: volumes.map((volume) => ({ name: volume.name, mountPath: volume.path })),
+            volumeMounts: volumes.map(({ mount }) => mount),
           }),
         },
       ],
-      // What is written to the image's volumes counts as written by the pod.
-      ...(volumes.length > 0 && {
-        volumes: volumes.map((volume) => ({ name: volume.name, emptyDir: { sizeLimit: `${diskMb}Mi` } })),
-      }),
+      ...(volumes.length > 0 && { volumes: volumes.map(({ volume }) => volume) }),
     },
+  };
+}
+
+function secretVolumeOf(secretName: string) {
+  const name = "pull-secret";
+  const none = [{ key: "none", path: "none" }];
+  return {
+    volume: { name, secret: { secretName, optional: true, items: none } },
+    mount: { name, mountPath: secretFolder, readOnly: true },
   };
 }
 
 /** The paths that an image declares as volumes, each once, as Kubernetes takes them. */
 function volumePaths(declared: readonly string[]): string[] {
   const paths = declared.map((path) => posix.resolve("/", path));
-  return [...new Set(paths)].filter((path) => path !== "/" && !path.includes(":"));
+  return [...new Set(paths)].filter((path) => path !== "/" && path !== secretFolder && !path.includes(":"));
 }
 
 /** The credential of a pod's pull. It goes with the pod. */

@@ -2,8 +2,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { installationSelector } from "@sandgate/container-labels";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { type Api, ApiError } from "./api.ts";
-import { type Pod, type RawPod, readPod } from "./pod.ts";
+import { type Api, ApiError } from "@sandgate/kubernetes-api/api";
+import type { RawPod } from "@sandgate/kubernetes-api/raw-pod";
+import { type Pod, readPod } from "./pod.ts";
 
 const pageSize = 500;
 /** The server ends a watch after about as long. */

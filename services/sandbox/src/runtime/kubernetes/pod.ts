@@ -1,9 +1,8 @@
 // A pod as the API server has it, cut down to what the adapter reads: thousands of them are kept.
 
 import { identityOf } from "@sandgate/container-labels";
+import { containerName, type RawPod } from "@sandgate/kubernetes-api/raw-pod";
 
-/** The container that a pod is made for; a cluster may add others. */
-export const containerName = "sandbox";
 /** Keeps an ended pod's object until the platform has read how it ended; the platform takes it off in `remove`. */
 export const finalizer = "sandgate.io/sandbox";
 /** Holds a new pod back from the scheduler until the Secret of its pull is there. */
@@ -62,55 +61,6 @@ export interface Pod {
 
 /** A smaller difference of clocks doesn't show: times are cut to seconds. */
 const skewMs = 5_000;
-
-interface RawTerminated {
-  exitCode: number;
-  reason?: string;
-  message?: string;
-  startedAt?: string | null;
-  finishedAt?: string | null;
-}
-
-/** The parts of a Pod (core/v1) that are read. */
-export interface RawPod {
-  metadata: {
-    name: string;
-    namespace: string;
-    uid: string;
-    resourceVersion: string;
-    creationTimestamp: string;
-    deletionTimestamp?: string;
-    deletionGracePeriodSeconds?: number;
-    finalizers?: string[];
-    labels?: Record<string, string>;
-    annotations?: Record<string, string>;
-    /** Who set which fields, and when, by the control plane's clock. */
-    managedFields?: { time?: string; fieldsV1?: { "f:status"?: { "f:startTime"?: object } } }[];
-  };
-  spec: {
-    nodeName?: string;
-    schedulingGates?: { name: string }[];
-    imagePullSecrets?: { name: string }[];
-    activeDeadlineSeconds?: number;
-    containers: { name: string; startupProbe?: { httpGet?: { port?: number } } }[];
-  };
-  status?: {
-    phase?: string;
-    reason?: string;
-    message?: string;
-    startTime?: string;
-    conditions?: { type: string; status: string; reason?: string; message?: string; lastTransitionTime?: string }[];
-    containerStatuses?: {
-      name: string;
-      started?: boolean;
-      state?: {
-        waiting?: { reason?: string; message?: string };
-        running?: { startedAt?: string | null };
-        terminated?: RawTerminated;
-      };
-    }[];
-  };
-}
 
 /** Reads a pod. Undefined for one that is no sandbox's of this installation. */
 export function readPod(raw: RawPod, installationId: string): Pod | undefined {

@@ -1,8 +1,9 @@
 import { createLogger } from "@sandgate/kit/base/logging";
+import { type Api, ApiError } from "@sandgate/kubernetes-api/api";
+import type { RawPod } from "@sandgate/kubernetes-api/raw-pod";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, expect, test, vi } from "vitest";
-import { type Api, ApiError } from "./api.ts";
-import { finalizer, type RawPod } from "./pod.ts";
+import { finalizer } from "./pod.ts";
 import { createPods, type Pods } from "./pods.ts";
 
 // The cache against an API server whose answers are written here; the contract suite runs it against a real one.
@@ -56,6 +57,7 @@ function openServer(known: Map<string, RawPod>, namespaces = ["n"]) {
       watches.push(query.resourceVersion ?? "");
       return follow(signal);
     },
+    openText: () => Promise.reject(new Error("nobody asks for text")),
     clockAheadMs: () => 0,
     async close() {},
   };

@@ -1,8 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { type Api, ApiError, toRuntimeUnavailable } from "./api.ts";
-import { type Pod, type RawPod, readPod } from "./pod.ts";
+import { type Api, ApiError, toRuntimeUnavailable } from "@sandgate/kubernetes-api/api";
+import type { RawPod } from "@sandgate/kubernetes-api/raw-pod";
+import { type Pod, readPod } from "./pod.ts";
 import { createPodCache, type PodCache } from "./pod-cache.ts";
 import { type PodSink, type PodWatch, watchPods } from "./pod-watch.ts";
 

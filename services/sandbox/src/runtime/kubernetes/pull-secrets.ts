@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { type Api, ignoreStatus } from "@sandgate/kubernetes-api/api";
 import type { ImageAccess } from "../images.ts";
-import { type Api, ignoreStatus } from "./api.ts";
 import type { Namespaces } from "./namespaces.ts";
 import type { Pod } from "./pod.ts";
 import type { PodEvents } from "./pod-events.ts";

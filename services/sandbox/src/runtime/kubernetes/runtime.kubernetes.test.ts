@@ -329,14 +329,14 @@ test("tells a quota that changed at the same time from a pod that is there", asy
   expect(await runtime.ensure(spec)).toMatchObject({ phase: "created" });
 });
 
-test("a Secret that the cluster refuses, as a quota does, fails its sandbox with the cluster's words", async ({
+test("a Secret that the cluster refuses, as a quota does, fails its sandbox; the cluster's words are for the log", async ({
   server,
   open,
 }) => {
   const said = "exceeded quota: secrets, requested: count/secrets=1, used: count/secrets=10, limited: count/secrets=10";
   server.refuse(({ method, path: at }) => method === "POST" && at === secrets, 403, "Forbidden", said);
   await expect(open().ensure(secretSpec)).rejects.toMatchObject({
-    failure: { reason: "provisioning_failed", message: `The cluster's quota is used up: ${said}` },
+    failure: { reason: "provisioning_failed", message: "The cluster's quota is used up.", detail: said },
   });
   expect(isGated(server)).toBe(true);
 });
@@ -421,7 +421,8 @@ test("says what a kubelet tells in events alone, once a pod's set-up takes long"
     expect(await runtime.ensure(spec)).toMatchObject({
       problem: {
         reason: "node_error",
-        message: "The node can't set the sandbox up: no room in the subnet",
+        message: "The node can't set the sandbox up.",
+        detail: "no room in the subnet",
         isFinal: false,
       },
     }),

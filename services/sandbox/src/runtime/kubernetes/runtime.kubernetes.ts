@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
+import { openApi } from "@sandgate/kubernetes-api/api";
 import type { Runtime } from "../runtime.ts";
-import { openApi } from "./api.ts";
 import { createKubernetesLifecycle } from "./lifecycle.kubernetes.ts";
 import { createNamespaces } from "./namespaces.ts";
 import type { PodEgressPolicy } from "./network-policy.ts";

@@ -1,5 +1,6 @@
+import type { RawPod } from "@sandgate/kubernetes-api/raw-pod";
 import { describe, expect, test } from "vitest";
-import { finalizer, pullGate, type RawPod, readPod } from "./pod.ts";
+import { finalizer, pullGate, readPod } from "./pod.ts";
 import { isNews, observationOf, pullProblemOf } from "./states.ts";
 
 const now = new Date("2026-01-02T03:05:00Z");
@@ -98,7 +99,7 @@ describe("a pod's phase", () => {
       problem: {
         reason: "start_failed",
         isFinal: true,
-        message: 'The container could not be started: exec: "/no": no such file',
+        message: "The container could not be started: the image lacks its command, or what that needs to run.",
       },
     });
   });
@@ -388,7 +389,8 @@ describe("what keeps a container from running", () => {
     const unschedulable = { conditions: [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message }] };
     expect(see({ status: unschedulable, node: null })?.problem).toEqual({
       reason: "unschedulable",
-      message: `No node can run the sandbox: ${message}`,
+      message: "No node has enough free memory for the sandbox.",
+      detail: message,
       isFinal: false,
     });
     // No scheduler runs, or somebody else's gate holds it back.
@@ -480,8 +482,65 @@ describe("what keeps a container from running", () => {
     expect(pullProblemOf(`Back-off pulling image "r/a@sha256:0": ErrImagePull: ${message}`)).toMatchObject({
       reason,
       isFinal,
-      message: expect.stringContaining(message),
+      message: expect.stringMatching(/^(The (registry|image|node)) [\w' ]+\.$/),
+      detail: message,
     });
+  });
+});
+
+describe("a user gets no words of a node or of the control plane", () => {
+  const said = 'dial tcp 10.0.0.5:6443: connect: connection refused "node7" /var/lib/kubelet';
+  const reasonsOfWaiting = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "RegistryUnavailable",
+    "ImageInspectError",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "SignatureValidationFailed",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "PreCreateHookError",
+    "PreStartHookError",
+  ];
+  const reasonsOfPods = ["Evicted", "Preempting", "Terminated", "NodeShutdown", "NodeLost", "OutOfmemory", "AppArmor"];
+  const disruptions = ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"];
+  const unschedulable = { type: "PodScheduled", status: "False", reason: "Unschedulable", message: said };
+
+  test.each<[string, Parameters<typeof rawPod>[0]]>([
+    ...reasonsOfWaiting.map((reason): [string, object] => [`waiting: ${reason}`, { status: waiting(reason, said) }]),
+    ...["StartError", "ContainerCannotRun"].map((reason): [string, object] => [
+      `never started: ${reason}`,
+      { status: terminated({ exitCode: 128, reason, message: said }) },
+    ]),
+    ...["Unknown", "ContainerStatusUnknown"].map((reason): [string, object] => [
+      `lost: ${reason}`,
+      { status: terminated({ exitCode: 137, reason, message: said }) },
+    ]),
+    ...reasonsOfPods.map((reason): [string, object] => [`ended: ${reason}`, { status: rejected(reason, said) }]),
+    ...disruptions.map((reason): [string, object] => [
+      `disrupted: ${reason}`,
+      { status: terminated(killed, disrupted(reason, said)), deleted: started },
+    ]),
+    ["unschedulable", { status: { conditions: [unschedulable] }, node: null }],
+  ])("%s", (_what, o) => {
+    const { problem, failure } = see(o) ?? {};
+    const { message } = problem ?? failure ?? expect.fail("nothing is wrong with it");
+    expect(message).toMatch(/^(The|No) .{10,}\.$/);
+    expect(message).not.toMatch(/\d|dial|tcp|connect|kubelet|[/"]/);
+  });
+
+  test.each([
+    ["memory", "The node was low on resource: memory. Threshold quantity: 100Mi, available: 20Mi."],
+    ["inodes", "The node was low on resource: inodes. Threshold quantity: 5, available: 1."],
+    ["disk", "The node was low on resource: ephemeral-storage."],
+    ["process ids", "The node was low on resource: pids."],
+    ["a resource", "The node had condition: [DiskPressure]."],
+  ])("but what a node that evicted it was short of: %s", (what, message) => {
+    const { failure } = see({ status: terminated(killed, { reason: "Evicted", message }) }) ?? {};
+    expect(failure).toMatchObject({ reason: "evicted", message: expect.stringContaining(`short of ${what}`) });
+    expect(failure?.detail).toBe(message);
   });
 });
 

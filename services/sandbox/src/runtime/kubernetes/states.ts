@@ -1,7 +1,7 @@
 // What a pod's state means for its sandbox, without any I/O.
 
 import type { Observation, RuntimeFailure } from "../lifecycle.ts";
-import { withoutLayers } from "../start-failures.ts";
+import { startFailureOf } from "../start-failures.ts";
 import type { Pod } from "./pod.ts";
 
 /** How long a node may take to report a pod's end after the time at which the pod should have ended. */
@@ -32,9 +32,9 @@ export function observationOf(pod: Pod, now: Date): Observation | undefined {
     return { ...base, phase: "created", ...(problem && { problem }) };
   }
   const failure = endOf(pod, now);
-  const refusal = startFailureOf(pod);
-  if (refusal && !failure) return { ...base, phase: "created", problem: { ...refusal, isFinal: true } };
   const { terminated } = container ?? {};
+  if (terminated && neverStarted.has(terminated.reason) && !failure)
+    return { ...base, phase: "created", problem: { ...startFailureOf(terminated.message), isFinal: true } };
   return {
     ...base,
     phase: "exited",
@@ -122,13 +122,35 @@ const disruptions: Readonly<Record<string, RuntimeFailure["reason"]>> = {
 };
 
 const failureTexts: Partial<Record<RuntimeFailure["reason"], string>> = {
-  disk_full: "The sandbox exceeded its disk limit",
-  evicted: "The node ran short of a resource and evicted the sandbox",
-  preempted: "The sandbox was preempted by a pod of higher priority",
-  node_drained: "The sandbox's node was drained or shut down",
-  node_lost: "The sandbox's node no longer responds",
-  unschedulable: "The node refused the sandbox",
+  disk_full: "The sandbox exceeded its disk limit.",
+  preempted: "The sandbox was preempted by a pod of higher priority.",
+  node_drained: "The sandbox's node was drained or shut down.",
+  node_lost: "The sandbox's node no longer responds.",
+  unschedulable: "The node refused the sandbox.",
 };
+
+/** What a node that evicts a sandbox says it was short of. */
+const shortages: readonly Words[] = [
+  [/resource: memory/i, "memory"],
+  [/resource: inodes/i, "inodes, which are files and folders"],
+  [/resource: ephemeral-storage/i, "disk"],
+  [/resource: pids/i, "process ids"],
+];
+
+/** What a scheduler that finds no node says is missing. */
+const missing: readonly Words[] = [
+  [/insufficient memory/i, "No node has enough free memory for the sandbox."],
+  [/insufficient cpu/i, "No node has enough free CPU for the sandbox."],
+  [/insufficient ephemeral-storage/i, "No node has enough free disk for the sandbox."],
+  [/too many pods/i, "No node has room for another pod."],
+];
+
+/** Words of ours for what others say. */
+type Words = readonly [pattern: RegExp, text: string];
+
+function wordsFor(said: string, words: readonly Words[], otherwise: string): string {
+  return words.find(([pattern]) => pattern.test(said))?.[1] ?? otherwise;
+}
 
 /** How the cluster ended a pod, unless the sandbox ended by itself. */
 function endOf(pod: Pod, now: Date): RuntimeFailure | undefined {
@@ -161,9 +183,9 @@ function endOf(pod: Pod, now: Date): RuntimeFailure | undefined {
   return undefined;
 }
 
-function failureOf(reason: RuntimeFailure["reason"], cause: string): RuntimeFailure {
-  const text = failureTexts[reason] ?? "";
-  return { reason, message: cause ? `${text}: ${cause}` : `${text}.` };
+function failureOf(reason: RuntimeFailure["reason"], said: string): RuntimeFailure {
+  const evicted = `The node ran short of ${wordsFor(said, shortages, "a resource")} and evicted the sandbox.`;
+  return { reason, message: failureTexts[reason] ?? evicted, ...(said !== "" && { detail: said }) };
 }
 
 /** Whether its container ended well before anybody asked for the pod's deletion, and so not because of it. */
@@ -173,62 +195,43 @@ function endedBeforeDeletion(pod: Pod): boolean {
   return finishedAt.getTime() - pod.nodeAheadMs < pod.deletionAskedAt.getTime() - deletionSlackMs;
 }
 
-/** Why a container that was created could not be started. */
-function startFailureOf({ container }: Pod): RuntimeFailure | undefined {
-  const { terminated } = container ?? {};
-  if (!terminated || !neverStarted.has(terminated.reason)) return undefined;
-  return {
-    reason: "start_failed",
-    message: `The container could not be started: ${withoutLayers(terminated.message)}`,
-  };
-}
-
 /** What keeps a pod from running. */
 function problemOf({ unschedulable, isGated, nodeName, container }: Pod): Observation["problem"] {
   if (isGated) return undefined;
   if (nodeName === undefined) {
-    const message =
-      unschedulable === undefined
-        ? "The cluster's scheduler has not considered the sandbox yet."
-        : `No node can run the sandbox: ${unschedulable}`;
-    return { reason: "unschedulable", message, isFinal: false };
+    const waits = "The cluster's scheduler has not considered the sandbox yet.";
+    if (unschedulable === undefined) return { reason: "unschedulable", message: waits, isFinal: false };
+    const message = wordsFor(unschedulable, missing, "No node can run the sandbox.");
+    return { reason: "unschedulable", message, detail: unschedulable, isFinal: false };
   }
-  const { reason, message } = container?.waiting ?? { reason: "", message: "" };
+  const { reason, message: detail } = container?.waiting ?? { reason: "", message: "" };
   switch (reason) {
     case "ErrImagePull":
     case "ImagePullBackOff":
-      return pullProblemOf(message);
+      return pullProblemOf(detail);
     case "RegistryUnavailable":
-      return {
-        reason: "registry_unreachable",
-        message: `The node can't reach the registry: ${message}`,
-        isFinal: false,
-      };
+      return { reason: "registry_unreachable", message: "The node can't reach the registry.", detail, isFinal: false };
     case "ImageInspectError":
-      return { reason: "image_pull_failed", message: `The node can't inspect the image: ${message}`, isFinal: false };
+      return { reason: "image_pull_failed", message: "The node can't inspect the image.", detail, isFinal: false };
     case "InvalidImageName":
     case "ErrImageNeverPull":
     case "SignatureValidationFailed":
-      return { reason: "image_invalid", message: `The image can't be used: ${message}`, isFinal: true };
-    case "CreateContainerConfigError":
+      return { reason: "image_invalid", message: "The image can't be used.", detail, isFinal: true };
+    case "CreateContainerConfigError": {
+      const asRoot = /runAsNonRoot/i.test(detail) ? ": the cluster demands an image with a numeric user, not root" : "";
       return {
         reason: "container_config_error",
-        message: `The container can't be set up: ${message}`,
+        message: `The container can't be set up${asRoot}.`,
+        detail,
         // The kubelet's own caches may be late, above all after its start.
-        isFinal: !/timed out|failed to sync|not yet been read/i.test(message),
+        isFinal: !/timed out|failed to sync|not yet been read/i.test(detail),
       };
+    }
     case "CreateContainerError":
     case "RunContainerError":
     case "PreCreateHookError":
     case "PreStartHookError":
-      return {
-        reason: "start_failed",
-        message: `The container could not be started: ${withoutLayers(message)}`,
-        isFinal:
-          /no command specified|unable to find (user|group)|no matching entries|executable file .*not found|no such file|permission denied|exec format error|is a directory/i.test(
-            message,
-          ),
-      };
+      return startFailureOf(detail);
     default:
       return undefined;
   }
@@ -247,31 +250,31 @@ const pullFailures: readonly (readonly [
   [
     /unauthorized|authentication required|no basic auth|authorization failed|insufficient_scope|(?<!permission )denied|\b40[13]\b/i,
     "image_pull_unauthorized",
-    "The registry refused the credential",
+    "The registry refused the credential.",
     true,
   ],
   [
     /no match for platform|no matching manifest|no image found in|unsupported|mediatype|invalid reference|unexpected end of JSON/i,
     "image_invalid",
-    "The image can't be used",
+    "The image can't be used.",
     true,
   ],
   [
     /no space left|disk quota|input\/output error|read-only file system/i,
     "image_pull_failed",
-    "The node can't store the image",
+    "The node can't store the image.",
     false,
   ],
   [
     /dial tcp|connection re(fused|set)|no such host|timeout|deadline exceeded|tls:|x509|\bEOF\b|HTTP response to HTTPS|too ?many ?requests|\b(429|5\d\d)\b|server misbehaving|unreachable|no route to host/i,
     "registry_unreachable",
-    "The node can't reach the registry",
+    "The node can't reach the registry.",
     false,
   ],
   [
     /not found|manifest unknown|(repository )?name (unknown|not known)|\b404\b/i,
     "image_not_found_in_registry",
-    "The registry does not have the image",
+    "The registry does not have the image.",
     true,
   ],
 ];
@@ -283,10 +286,10 @@ export function pullProblemOf(message: string): NonNullable<Observation["problem
   const [, reason, text, isFinal] = pullFailures.find(([pattern]) => pattern.test(anonymous)) ?? [
     undefined,
     "image_pull_failed" as const,
-    "The image could not be pulled",
+    "The image could not be pulled.",
     false,
   ];
-  return { reason, message: `${text}: ${cause}`, isFinal };
+  return { reason, message: text, detail: cause, isFinal };
 }
 
 /** A pull's failure without references, addresses and hosts, which tenants choose. */
@@ -294,7 +297,7 @@ function withoutNames(cause: string): string {
   return cause
     .replace(/"[^"]*"/g, "")
     .replace(/https?:\/\/\S+/g, "")
-    .replace(/\S*@sha256:\w+/g, "")
+    .replace(/\S+/g, (word) => word.replace(/^.*@sha256:\w+/, ""))
     .replace(/\breading manifest \S+ in \S+/g, "")
     .replace(/\blookup \S+/g, "")
     .replace(/\b\d+(\.\d+){3}(:\d+)?/g, "");

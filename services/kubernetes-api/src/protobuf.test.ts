@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { RawPod } from "./pod.ts";
 import { encodeEvent, encodeObject } from "./protobuf.fixture.ts";
 import { readEvents, readObject } from "./protobuf.ts";
+import type { RawPod } from "./raw-pod.ts";
 
 // That the server means the same with these fields is shown by test/contract, with pods of a real one in both formats.
 

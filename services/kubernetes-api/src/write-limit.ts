@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { monotonicMs } from "@sandgate/kit/base/time";
 
 /**
  * Lets so many requests a second through: evenly, and after a pause a second's worth at once. Requests take turns in
@@ -6,7 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
  */
 export function createWriteLimit(
   perSecond: number,
-  now: () => number = () => performance.now(),
+  now: () => number = monotonicMs,
 ): (signal?: AbortSignal) => Promise<void> {
   const everyMs = 1000 / perSecond;
   let nextMs = Number.NEGATIVE_INFINITY;

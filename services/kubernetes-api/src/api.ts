@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
+import { readLines } from "@sandgate/kit/base/streams";
 import type { Dispatcher } from "undici";
 import { openConnection } from "./connection.ts";
 import { protobufType, readEvents, readObject } from "./protobuf.ts";
@@ -55,6 +56,11 @@ export interface Api {
     query: Readonly<Record<string, string>>,
     signal: AbortSignal,
   ): Promise<AsyncIterable<unknown>>;
+  /**
+   * Resolves with an answer that is no object, such as a log, once that begins, which takes as long as the server waits
+   * for something to say. Nothing is tried again. Throws an ApiError, or the signal's reason.
+   */
+  openText(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<AsyncIterable<Buffer>>;
   /** How far the server's clock is ahead of ours, in milliseconds; 0 when its answers, in seconds, don't show it. */
   clockAheadMs(): number;
   close(): Promise<void>;
@@ -89,7 +95,7 @@ export function openApi(
     aheadMs = Math.abs(offMs) > clockToleranceMs ? offMs : 0;
   }
 
-  async function send(request: ApiRequest, signal: AbortSignal) {
+  async function send(request: ApiRequest & { accept?: string }, signal: AbortSignal) {
     const url = new URL(connection.server + request.path);
     for (const [name, value] of Object.entries(request.query ?? {})) url.searchParams.set(name, value);
     const used = connection.credentials();
@@ -105,7 +111,8 @@ export function openApi(
         method: request.method,
         headers: {
           ...headers,
-          accept: label.resource === "pods" ? `${protobufType}, application/json` : "application/json",
+          accept:
+            request.accept ?? (label.resource === "pods" ? `${protobufType}, application/json` : "application/json"),
           "user-agent": "sandgate",
           ...(hasBody && { "content-type": type }),
         },
@@ -177,6 +184,12 @@ export function openApi(
       return isProtobuf(response) ? readEvents(response.body) : parseLines(response.body);
     },
 
+    async openText(path, query, signal) {
+      const response = await send({ method: "GET", path, query, accept: "*/*" }, signal);
+      if (response.statusCode >= 400) throw toApiError(response, Buffer.from(await response.body.arrayBuffer()));
+      return response.body;
+    },
+
     clockAheadMs: () => aheadMs,
 
     close: connection.close,
@@ -184,13 +197,7 @@ export function openApi(
 }
 
 async function* parseLines(body: AsyncIterable<Buffer>): AsyncGenerator<unknown> {
-  const decoder = new TextDecoder();
-  let incomplete = "";
-  for await (const chunk of body) {
-    const lines = (incomplete + decoder.decode(chunk, { stream: true })).split("\n");
-    incomplete = lines.pop() ?? "";
-    for (const line of lines) if (line !== "") yield JSON.parse(line);
-  }
+  for await (const line of readLines(body)) if (line !== "") yield JSON.parse(line);
 }
 
 type Answer = Pick<Dispatcher.ResponseData, "statusCode" | "headers">;

@@ -2,6 +2,7 @@
 // would encode JSON for us alone at each change. Fields that aren't read are skipped by their length.
 
 import { BinaryReader } from "@bufbuild/protobuf/wire";
+import { createFrameSplitter } from "@sandgate/kit/base/streams";
 
 export const protobufType = "application/vnd.kubernetes.protobuf";
 
@@ -124,18 +125,12 @@ export function readObject(bytes: Uint8Array): unknown {
 
 /** The events of a watch, however they are cut into chunks. */
 export async function* readEvents(body: AsyncIterable<Buffer>): AsyncGenerator<unknown> {
-  let incomplete: Buffer = Buffer.alloc(0);
+  const split = createFrameSplitter(headBytes);
   for await (const chunk of body) {
-    const bytes = incomplete.length === 0 ? chunk : Buffer.concat([incomplete, chunk]);
-    let from = 0;
-    while (bytes.length - from >= headBytes) {
-      const to = from + headBytes + bytes.readUInt32BE(from);
-      if (to > bytes.length) break;
-      const one = bytes.subarray(from + headBytes, to);
+    for (const frame of split(chunk)) {
+      const one = frame.subarray(headBytes);
       yield readMessage(new BinaryReader(one), one.length, event);
-      from = to;
     }
-    incomplete = bytes.subarray(from);
   }
 }
 
