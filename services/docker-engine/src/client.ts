@@ -95,13 +95,28 @@ export function openLogStream(
   query: Record<string, string>,
   signal: AbortSignal,
 ): Promise<IncomingMessage> {
+  const options = { stdout: "1", stderr: "1", ...query };
+  return openAnswer(engine, `/containers/${containerId}/logs?`, options, signal);
+}
+
+/** The files that a container has changed, as JSON, which dockerode's own `changes` holds in memory. */
+export function openChanges(engine: Engine, containerId: string, signal: AbortSignal): Promise<IncomingMessage> {
+  return openAnswer(engine, `/containers/${containerId}/changes`, {}, signal);
+}
+
+function openAnswer(
+  engine: Engine,
+  path: string,
+  options: Record<string, string>,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
   return openStream(
     (abortSignal) =>
       new Promise((resolve, reject) => {
         const request = {
           method: "GET",
-          path: `/containers/${containerId}/logs?`,
-          options: { stdout: "1", stderr: "1", ...query },
+          path,
+          options,
           isStream: true,
           statusCodes: { 200: true, 404: "no such container", 409: "container is being removed", 500: "server error" },
           abortSignal,

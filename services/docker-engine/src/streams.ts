@@ -1,12 +1,8 @@
+import { readLines } from "@sandgate/kit/base/streams";
+
 /** Values of a stream of JSON, one on each line, whatever the chunks they come in. */
 export async function* readJsonLines(stream: NodeJS.ReadableStream): AsyncGenerator<unknown> {
-  let incomplete = "";
-  for await (const chunk of stream.setEncoding("utf8")) {
-    const lines = `${incomplete}${chunk}`.split("\n");
-    incomplete = lines.pop() ?? "";
-    for (const line of lines) if (line.trim() !== "") yield JSON.parse(line);
-  }
-  if (incomplete.trim() !== "") yield JSON.parse(incomplete);
+  for await (const line of readLines(stream)) if (line.trim() !== "") yield JSON.parse(line);
 }
 
 /** A failure that the engine reports in a stream, after it has answered 200. */

@@ -5,6 +5,7 @@ import { openDiskSpace } from "@sandgate/kit/base/disk-space";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
@@ -26,6 +27,7 @@ import { openReconcilerMetrics } from "./reconcile/metrics.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
 import type { ImageStore } from "./runtime/images.ts";
 import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
+import { stores } from "./store/adapters.ts";
 import type { SandboxStore } from "./store/store.ts";
 import { createChanges } from "./usecases/changes.ts";
 import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
@@ -35,6 +37,9 @@ export { sandboxSettings };
 
 /** How long image-registry may take to say how an image is pulled. */
 const accessTimeoutMs = 30_000;
+
+/** As many as ext4 has for each MB of its size. */
+const inodesPerMb = 64;
 
 /** How long an ended container's logs may take to be read before it is removed all the same. */
 const drainSeconds = 30;
@@ -47,7 +52,7 @@ export const sandboxService = defineService({
   name: "sandbox",
   settings: sandboxSettings,
   parseSettings: parseSandboxSettings,
-  stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
+  stores,
   open: openSandboxService,
 });
 
@@ -61,7 +66,12 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const shards = openShards(context);
   const draining = new AbortController();
 
-  const diskSpace = openDiskSpace({ folders: [settings.data], reserveMb: settings.diskReserveMb, metrics });
+  const diskSpace = openDiskSpace({
+    folders: [settings.data],
+    reserveMb: settings.diskReserveMb,
+    reserveInodes: settings.diskReserveInodes,
+    metrics,
+  });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
   const pulls = runtime.images && openPullDestination(runtime.images, settings, store, logger);
   const puller = createImagePuller({
@@ -107,8 +117,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       drainTimeoutMs: drainSeconds * 1000,
       ...(!pulls && { starts: clusterStarts }),
     },
-    diskMb: settings.diskMb,
-    findFreeBytes: diskSpace.measureFree,
+    diskLimits: { mb: settings.diskMb, inodes: settings.inodes || settings.diskMb * inodesPerMb },
+    findFree: diskSpace.measureFree,
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
     logger,
     metrics: openReconcilerMetrics(metrics, store.unfinished),
@@ -128,6 +138,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
             workspace: { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb },
             user: { maxSandboxes: settings.maxSandboxesOfUser, maxMemoryMb: settings.maxMemoryMbOfUser },
             installation: { maxSandboxes: settings.maxSandboxesInAll, maxMemoryMb: settings.maxMemoryMbInAll },
+            maxRecordBytes: settings.recordsMb * mebibyte,
+            maxFailuresPerHour: settings.failuresPerHour,
           },
           installationId,
           runtimeProblem: reconciler.runtimeProblem,

@@ -1,5 +1,5 @@
 import { parseEngineAddress, runtimeSetting } from "@sandgate/docker-engine/address";
-import { diskReserveSetting } from "@sandgate/kit/base/disk-space";
+import { diskReserveSetting, inodeReserveSetting } from "@sandgate/kit/base/disk-space";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import {
   choice,
@@ -40,6 +40,11 @@ export const sandboxSettings = defineSettings({
     default: 10_240,
     min: 16,
     doc: "MB a sandbox may write to its own file system. Where the engine's storage can't limit that, it is measured, and a sandbox above it fails",
+  }),
+  inodes: integer("SANDGATE_SANDBOX_INODES", {
+    default: 0,
+    min: 0,
+    doc: "Inodes that a sandbox may use on an engine's disk, which are its files and folders besides those of its image. They are counted, and a sandbox above it fails. 0: 64 for each MB of SANDGATE_SANDBOX_DISK_MB",
   }),
   nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
     default: ["1.1.1.1", "8.8.8.8"],
@@ -115,6 +120,16 @@ export const sandboxSettings = defineSettings({
     min: 0,
     doc: "Memory in MB that the sandboxes of all workspaces with the same quota owner may hold together. 0: no limit",
   }),
+  recordsMb: integer("SANDGATE_WORKSPACE_RECORDS_MB", {
+    default: 64,
+    min: 0,
+    doc: "MB that the records of a workspace's sandboxes may take, some 30,000 without labels. Above it, those of the longest ended sandboxes are deleted before SANDGATE_SANDBOX_RETENTION_DAYS. 0: no limit",
+  }),
+  failuresPerHour: integer("SANDGATE_WORKSPACE_FAILURES_PER_HOUR", {
+    default: 300,
+    min: 0,
+    doc: "Sandboxes of a workspace that may fail in an hour without having been ready, for a reason other than the platform's. Above it, nothing is provisioned until the hour is over. 0: no limit",
+  }),
   allowedHosts: registryAllowSetting,
   pullPort: integer("SANDGATE_PULL_PORT", {
     default: 5080,
@@ -127,6 +142,7 @@ export const sandboxSettings = defineSettings({
     doc: "Folder of this machine's data. Downloaded layers are kept under it until the engine has them",
   }),
   diskReserveMb: diskReserveSetting,
+  diskReserveInodes: inodeReserveSetting,
   imageMaxMb: integer("SANDGATE_IMAGE_MAX_MB", {
     default: 10_240,
     min: 1,

@@ -1,4 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { mebibyte } from "@sandgate/kit/base/sizes";
+import { addMs, hourMs } from "@sandgate/kit/base/time";
 import type { Sandbox } from "./sandbox.ts";
 
 /** What sandboxes may take at once. 0 means no limit. */
@@ -14,6 +16,16 @@ export interface Quotas {
   user: Quota;
   /** Of all workspaces together: what the host can carry. */
   installation: Quota;
+  /** What all records of a workspace may count for, those of ended sandboxes included. 0 means no limit. */
+  maxRecordBytes: number;
+  /** Failed attempts of a workspace in an hour. 0 means no limit. */
+  maxFailuresPerHour: number;
+}
+
+/** The failed attempts of a workspace in an hour that began with the first of them. */
+export interface FailureWindow {
+  failures: number;
+  endsAt: Date;
 }
 
 /** The user whose quota a workspace and all its sandboxes count towards. */
@@ -38,6 +50,9 @@ export interface CreateState {
   isWorkspaceDeleted: boolean;
   isNameTaken: boolean;
   workspace: Usage;
+  /** Of all records of the workspace, the new one included. */
+  recordBytes: number;
+  failures: FailureWindow | undefined;
   /** The usage of the workspace's quota owner. Undefined without an owner, and where it isn't needed. */
   user: Usage | undefined;
   /** Undefined where it isn't needed. */
@@ -53,15 +68,20 @@ export function isUsageNeeded(of: "user" | "installation", quotas: Quotas, works
 }
 
 /**
- * Decides whether a sandbox may be created. Throws WORKSPACE_FORBIDDEN (the workspace was deleted), PROVISIONING_FAILED
- * (a quota) or SANDBOX_NAME_CONFLICT.
+ * Decides whether a sandbox may be created. Throws WORKSPACE_FORBIDDEN (the workspace was deleted), RATE_LIMITED (too
+ * many attempts have failed), PROVISIONING_FAILED (a quota) or SANDBOX_NAME_CONFLICT.
  */
-export function checkCreate({ name }: Sandbox, quotas: Quotas, state: CreateState): void {
+export function checkCreate({ name, createdAt }: Sandbox, quotas: Quotas, state: CreateState): void {
   if (state.isWorkspaceDeleted) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
+  checkFailures(quotas.maxFailuresPerHour, state.failures, createdAt);
   checkWorkspaceQuota(quotas.workspace, state.workspace);
   if (state.user) checkUserQuota(quotas.user, state.user);
   if (state.installation) checkInstallationQuota(quotas.installation, state.installation);
   if (state.isNameTaken) throw new DomainError("SANDBOX_NAME_CONFLICT", `A live sandbox has the name ${name}.`);
+}
+
+function count(sandboxes: number): string {
+  return sandboxes === 1 ? "1 sandbox" : `${sandboxes} sandboxes`;
 }
 
 function exceededLimit({ maxSandboxes, maxMemoryMb }: Quota, usage: Usage): "sandboxes" | "memory" | undefined {
@@ -74,20 +94,21 @@ function checkWorkspaceQuota(quota: Quota, usage: Usage): void {
   if (!exceeded) return;
   const limit =
     exceeded === "sandboxes"
-      ? `A workspace may hold ${quota.maxSandboxes} sandboxes at once.`
+      ? `A workspace may hold ${count(quota.maxSandboxes)} at once.`
       : `A workspace's sandboxes may hold ${quota.maxMemoryMb} MB together; with this one they would hold ${usage.memoryMb} MB.`;
   throw new DomainError("PROVISIONING_FAILED", `The workspace has used up its quota of ${exceeded}.`, {
     hint: `${limit} Stop one, or ask the operator for more.`,
+    callersFault: true,
   });
 }
 
 function checkUserQuota(quota: Quota, usage: Usage): void {
   const exceeded = exceededLimit(quota, usage);
   if (!exceeded) return;
-  const limit =
-    exceeded === "sandboxes" ? `${quota.maxSandboxes} sandboxes at once` : `${quota.maxMemoryMb} MB of memory`;
+  const limit = exceeded === "sandboxes" ? `${count(quota.maxSandboxes)} at once` : `${quota.maxMemoryMb} MB of memory`;
   throw new DomainError("PROVISIONING_FAILED", "The quota owner of this workspace has used up their quota.", {
     hint: `A user's workspaces may hold ${limit} together: those they created and those they took over. Stop a sandbox in one of them, or ask the operator for more.`,
+    callersFault: true,
   });
 }
 
@@ -96,5 +117,49 @@ function checkInstallationQuota(quota: Quota, usage: Usage): void {
   if (!exceeded) return;
   throw new DomainError("PROVISIONING_FAILED", "The installation has no capacity for this sandbox.", {
     hint: `The installation is full: all workspaces together have reached its limit of ${exceeded}. Try again when other sandboxes have ended, or ask the operator for more.`,
+  });
+}
+
+export function countFailure(window: FailureWindow | undefined, now: Date): FailureWindow {
+  return window && window.endsAt > now
+    ? { ...window, failures: window.failures + 1 }
+    : { failures: 1, endsAt: addMs(now, hourMs) };
+}
+
+function checkFailures(max: number, window: FailureWindow | undefined, now: Date): void {
+  if (max === 0 || !window || window.endsAt <= now || window.failures < max) return;
+  throw new DomainError("RATE_LIMITED", "Too many of the workspace's sandboxes have failed.", {
+    hint: `${window.failures} sandboxes failed within an hour without having been ready, and ${max} may. GET /sandboxes?state=failed says why; mend that, and wait for the seconds in the Retry-After header.`,
+    retryAfterSeconds: Math.max(1, Math.ceil((window.endsAt.getTime() - now.getTime()) / 1000)),
+  });
+}
+
+/** The most records that a create deletes. Together they count for more than a new one. */
+export const maxEvicted = 100;
+
+export function needsEviction({ maxRecordBytes }: Quotas, { recordBytes }: CreateState): boolean {
+  return maxRecordBytes > 0 && recordBytes > maxRecordBytes;
+}
+
+/**
+ * Decides which ended records are deleted for a new one: the oldest, as few as the quota demands. Above a quota that
+ * was lowered, each create deletes as many as it may. Throws PROVISIONING_FAILED if even all of them are not enough.
+ *
+ * @param oldest the ended records of the workspace, in their order. No more are read than are needed.
+ */
+export function chooseEvicted<R extends Pick<Sandbox, "recordBytes">>(
+  { maxRecordBytes }: Quotas,
+  state: CreateState,
+  oldest: Iterable<R>,
+): R[] {
+  let excess = state.recordBytes - maxRecordBytes;
+  const evicted: R[] = [];
+  for (const record of oldest) {
+    evicted.push(record);
+    excess -= record.recordBytes ?? 0;
+    if (excess <= 0 || evicted.length === maxEvicted) return evicted;
+  }
+  throw new DomainError("PROVISIONING_FAILED", "The records of the workspace's sandboxes have used up their quota.", {
+    hint: `They may take ${maxRecordBytes / mebibyte} MB, and no record of an ended sandbox is left to delete. Stop sandboxes, use fewer or shorter labels, or ask the operator for more.`,
   });
 }

@@ -8,6 +8,7 @@ import {
   fail,
   hasEnded,
   isLive,
+  recordPulled,
   recordStarted,
   type Sandbox,
 } from "./sandbox.ts";
@@ -39,6 +40,22 @@ test("the time to live counts from the engine's start and is set once", () => {
   const again = recordStarted(first, { createdAt: t0, startedAt: new Date(t0.getTime() + 9_000) }, t0);
   expect(again.expiresAt).toEqual(first.expiresAt);
   expect(again.timeline).toEqual(first.timeline);
+});
+
+test("the timeline is in order, though the runtime's times are to the second, or by another clock", () => {
+  const at = (ms: number) => new Date(t0.getTime() + ms);
+  const accepted = { ...accept(), timeline: [{ phase: "accepted" as const, at: at(400) }] };
+  const pulled = recordPulled(accepted, { pinnedReference: "p", digest: "d" }, at(700));
+  const started = recordStarted(pulled, { createdAt: t0, startedAt: at(1_000) }, at(1_100));
+  const ended = fail(becomeReady(started, at(900)), { reason: "exited", message: "over" }, at(1_500));
+  expect(ended.timeline).toEqual([
+    { phase: "accepted", at: at(400) },
+    { phase: "image_pulled", at: at(700) },
+    { phase: "created", at: at(700) },
+    { phase: "started", at: at(1_000) },
+    { phase: "ready", at: at(1_000) },
+    { phase: "stopped", at: at(1_500) },
+  ]);
 });
 
 test("without a time to live nothing expires", () => {

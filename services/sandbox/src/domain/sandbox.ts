@@ -35,6 +35,19 @@ export const failureReasons = [
 
 export type FailureReason = (typeof failureReasons)[number];
 
+/** Failures that no image or request causes, but the host, the cluster or its operator. */
+const faultsOfPlatform: ReadonlySet<FailureReason | StopReason> = new Set<FailureReason>([
+  "unschedulable",
+  "node_error",
+  "isolation_unavailable",
+  "runtime_unavailable",
+  "evicted",
+  "preempted",
+  "node_drained",
+  "node_lost",
+  "runtime_lost",
+]);
+
 export type Phase = "accepted" | "image_pulled" | "created" | "started" | "ready" | "stopped";
 
 export interface TimelineEntry {
@@ -81,6 +94,8 @@ export interface Sandbox {
   expiresAt?: Date;
   stoppedAt?: Date;
   timeline: TimelineEntry[];
+  /** What it counts for in the quota of records. Unset in records of earlier versions, which count for nothing. */
+  recordBytes?: number;
   /** When its container was removed, or was known never to have been created. Unset: there may be a container. */
   cleanedAt?: Date;
 }
@@ -105,12 +120,23 @@ export function hasEnded(state: SandboxState): boolean {
 /** What the user who provisions a sandbox decides about it. */
 export type Requested = Pick<Sandbox, "name" | "labels">;
 
+/** About what a record without labels takes in a database with its indexes. */
+const plainRecordBytes = 2_048;
+/** About what a label takes besides its text. */
+const labelIndexBytes = 128;
+
+function recordBytesOf(labels: Sandbox["labels"]): number {
+  const ofIndexes = labelIndexBytes * Object.keys(labels).length;
+  return plainRecordBytes + Buffer.byteLength(JSON.stringify(labels)) + ofIndexes;
+}
+
 export function acceptSandbox({
   now,
   ...given
 }: Requested & Pick<Sandbox, "id" | "workspaceId" | "image" | "createdBy"> & { now: Date }): Sandbox {
   return {
     ...given,
+    recordBytes: recordBytesOf(given.labels),
     version: 1,
     state: "provisioning",
     createdAt: now,
@@ -130,9 +156,14 @@ function enter(sandbox: Sandbox, state: SandboxState, patch: Partial<Sandbox>, n
   return change(sandbox, { ...patch, state }, now);
 }
 
-/** Adds a phase unless the timeline has it, so a repeated step keeps its first time. */
+/**
+ * Adds a phase unless the timeline has it, so a repeated step keeps its first time. A runtime's times may be cut to
+ * seconds, or by another clock: a phase is never earlier than the one before it.
+ */
 function withPhase(timeline: readonly TimelineEntry[], phase: Phase, at: Date): TimelineEntry[] {
-  return timeline.some((entry) => entry.phase === phase) ? [...timeline] : [...timeline, { phase, at }];
+  if (timeline.some((entry) => entry.phase === phase)) return [...timeline];
+  const before = timeline.at(-1)?.at ?? at;
+  return [...timeline, { phase, at: at < before ? before : at }];
 }
 
 /** The image is on the engine, under a reference that will always mean this image. */
@@ -205,6 +236,11 @@ export function fail(
     },
     now,
   );
+}
+
+/** Whether an attempt to run something has failed, which was not the platform's fault. */
+export function isFailedAttempt({ state, stateReason, readyAt }: Sandbox): boolean {
+  return state === "failed" && readyAt === undefined && !(stateReason && faultsOfPlatform.has(stateReason));
 }
 
 /** True once its time to live is over. */

@@ -1,7 +1,7 @@
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { readPage } from "@sandgate/kit/base/page";
 import { callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
-import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { type ProvisionSandboxResponse, SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import type { Sandbox } from "../domain/sandbox.ts";
@@ -21,7 +21,8 @@ export interface SandboxHandlersContext extends ProvisionContext {
 
 /** What answers the service's calls. */
 export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<typeof SandboxService> {
-  const { store, keyring, installationId } = o;
+  const { store, installationId } = o;
+  const runIdempotent = createRunIdempotent(o);
   const { sandboxes } = store;
 
   const find = (context: HandlerContext, idOrName: string): Promise<Sandbox | undefined> =>
@@ -36,23 +37,17 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
         $typeName: "sandgate.sandbox.v1.ProvisionSandboxResponse",
         sandbox: toMessage(sandbox),
       });
-      return runIdempotent({
-        call,
-        method: SandboxService.method.provisionSandbox,
-        request,
-        keyring,
-        store,
-        work: async (recordFor) =>
-          answer(
-            await provisionSandbox(o, {
-              call,
-              imageId: request.imageId,
-              requested,
-              recordFor: (accepted) => recordFor(answer(accepted)),
-              signal,
-            }),
-          ),
-      });
+      return runIdempotent(call, SandboxService.method.provisionSandbox, request, async (recordFor) =>
+        answer(
+          await provisionSandbox(o, {
+            call,
+            imageId: request.imageId,
+            requested,
+            recordFor: (accepted) => recordFor(answer(accepted)),
+            signal,
+          }),
+        ),
+      );
     },
 
     async getSandbox({ idOrName }, context) {

@@ -150,7 +150,7 @@ function atEndpoint(error: unknown): unknown {
 
 /** A registry's repository as one of the endpoint's: `ghcr.io/team/tool`, `registry.example_5000/tool`. */
 function repositoryName(registryHost: string, repository: string): string {
-  const host = registryHost.replace(/[^a-z0-9.-]+/g, "_").replace(/^_+|_+$/g, "");
+  const host = registryHost.replace(/[^a-z0-9.-]+/g, "_").replace(/^_|_$/g, "");
   const name = `${host}/${repository}`;
   return name.length <= maxNameCharacters ? name : `long/${createHash("sha256").update(name).digest("hex")}`;
 }

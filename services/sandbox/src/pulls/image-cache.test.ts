@@ -49,7 +49,7 @@ async function use(id: string, cache: ReturnType<typeof open>): Promise<void> {
 }
 
 beforeEach(() => {
-  vi.useFakeTimers({ toFake: ["Date"] });
+  vi.useFakeTimers({ toFake: ["Date", "performance"] });
   [engine, stored, removals, wanted] = [new Map(), new Map(), [], new Set()];
 });
 afterEach(() => {
@@ -144,4 +144,21 @@ test("who wants an image that is being removed waits, and brings it again", asyn
   removing.resolve();
   await Promise.all([trimming, using]);
   expect(isThere).toBe(false);
+});
+
+test("an image that can't be removed keeps no other, and whoever wants it has it", async () => {
+  const using: Promise<boolean>[] = [];
+  const cache = open({
+    maxMb: 100,
+    async onRemove() {
+      if (using.length > 0) return;
+      await Promise.resolve();
+      using.push(cache.using(nameOf("a"), async () => engine.has("a")));
+      throw new Error("device or resource busy");
+    },
+  });
+  for (const id of ["a", "b", "c"]) await use(id, cache);
+  await cache.trim();
+  expect(removals).toEqual([nameOf("b")]);
+  expect(await Promise.all(using)).toEqual([true]);
 });

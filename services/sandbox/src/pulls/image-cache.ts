@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import { hourMs, minuteMs } from "@sandgate/kit/base/time";
+import { hourMs, minuteMs, monotonicMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { ImageStore } from "../runtime/images.ts";
 
@@ -45,22 +45,24 @@ export interface ImageCache {
 
 /** Never removes images that were not pulled through us, nor images that a container or an unfinished sandbox uses. */
 export function createImageCache(o: ImageCacheOptions): ImageCache {
+  /** By the monotonic clock. */
   const known = new Map<string, { usedAt: number; storedAt: number; holders: number }>();
   const removing = new Map<string, Promise<boolean>>();
   const wakeup = createWakeup();
 
   function useOf(name: string) {
-    const use = known.get(name) ?? { usedAt: 0, storedAt: 0, holders: 0 };
+    const use = known.get(name) ?? { usedAt: -Infinity, storedAt: -Infinity, holders: 0 };
     known.set(name, use);
     return use;
   }
 
   async function record(name: string): Promise<void> {
     const use = useOf(name);
-    use.usedAt = Date.now();
-    if (use.usedAt - use.storedAt < resolutionMs) return;
-    await o.uses.record({ name, at: new Date(use.usedAt) });
-    use.storedAt = use.usedAt;
+    const usedAt = monotonicMs();
+    use.usedAt = usedAt;
+    if (usedAt - use.storedAt < resolutionMs) return;
+    await o.uses.record({ name, at: new Date() });
+    use.storedAt = usedAt;
   }
 
   async function forget(names: readonly string[]): Promise<void> {
@@ -71,7 +73,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
   /** Removes an image, unless it has been used meanwhile. Whoever wants it now waits, and finds it gone. */
   async function remove(name: string): Promise<boolean> {
     const { holders, usedAt } = useOf(name);
-    if (holders > 0 || Date.now() - usedAt < idleMs) return false;
+    if (holders > 0 || monotonicMs() - usedAt < idleMs) return false;
     const work = o.store.remove(name).finally(() => removing.delete(name));
     removing.set(name, work);
     return work;
@@ -109,7 +111,10 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     for (const { id, names, sizeBytes, usedAt } of images) {
       if (bytes <= maxBytes) return;
       if (wanted.has(id) || Date.now() - usedAt < idleMs) continue;
-      const removed = await Promise.all(names.map(remove));
+      const removed = await Promise.all(names.map(remove)).catch((error: unknown) => {
+        o.logger.warn({ err: error, names }, "an image can't be removed; will retry");
+        return [false];
+      });
       if (removed.includes(false)) continue;
       bytes -= sizeBytes;
       o.logger.info({ names, sizeBytes }, "an image that was not used for long was removed");
@@ -122,7 +127,8 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
       const use = useOf(name);
       use.holders += 1;
       try {
-        await removing.get(name);
+        // One that can't be removed is there.
+        await removing.get(name)?.catch(() => undefined);
         const result = await work();
         await record(name);
         return result;

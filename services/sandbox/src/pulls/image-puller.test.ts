@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { mkdir, mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Readable } from "node:stream";
+import { addAbortSignal, Readable } from "node:stream";
 import { gzipSync } from "node:zlib";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createMessage } from "@sandgate/kit/rpc/messages";
@@ -11,7 +11,7 @@ import {
   AuthorizePullResponseSchema,
   PullLayerSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { PullDestination } from "./engine-pulls.ts";
 import { createImagePuller } from "./image-puller.ts";
 import { createPullEndpoint } from "./pull-endpoint.ts";
@@ -57,6 +57,23 @@ function authorized(o: { sizes?: number[]; verified?: boolean; manifest?: string
   });
 }
 
+/** An image of one layer. */
+function authorizedFor(blob: Buffer, unpacked = blob): AuthorizePullResponse {
+  const [first] = authorized().layers;
+  if (!first) throw new Error("no layer");
+  const layer = { ...first, digest: digestOf(blob), sizeBytes: BigInt(blob.length), diffId: digestOf(unpacked) };
+  return { ...authorized(), layers: [layer] };
+}
+
+/** The bytes of all files in a folder. */
+async function bytesIn(path: string): Promise<number> {
+  const files = await readdir(path, { recursive: true, withFileTypes: true });
+  const sizes = await Promise.all(
+    files.filter((each) => each.isFile()).map(({ parentPath, name }) => stat(join(parentPath, name))),
+  );
+  return sizes.reduce((sum, { size }) => sum + size, 0);
+}
+
 /** A registry that has the layer, and an engine that has the image once it has pulled it. */
 function open(
   o: {
@@ -66,8 +83,8 @@ function open(
     hasNoEngine?: boolean;
     blobs?: readonly Buffer[];
     measureAvailable?: () => Promise<number>;
-    /** Given out in pieces, after this. */
-    onPiece?: () => Promise<void>;
+    /** Given out in pieces, each after this with its first byte. */
+    onPiece?: (from: number, signal: AbortSignal) => Promise<void>;
   } = {},
 ) {
   const blobs = new Map((o.blobs ?? [content]).map((blob) => [digestOf(blob), blob]));
@@ -98,12 +115,15 @@ function open(
     },
     client: {
       openBlobs: () => ({
-        async open(asked) {
+        async open(asked, _from, opened) {
           events.push(`download ${asked}`);
           return {
             status: 200,
             headers: {},
-            body: Readable.from(piecesOf(blobs.get(asked) ?? Buffer.alloc(0), o.onPiece)),
+            body: addAbortSignal(
+              opened,
+              Readable.from(piecesOf(blobs.get(asked) ?? Buffer.alloc(0), async (from) => o.onPiece?.(from, opened))),
+            ),
             url: new URL("https://ghcr.io/"),
           };
         },
@@ -122,9 +142,9 @@ function open(
   };
 }
 
-async function* piecesOf(blob: Buffer, onPiece: () => Promise<void> = async () => {}) {
+async function* piecesOf(blob: Buffer, onPiece: (from: number) => Promise<void>) {
   for (let from = 0; from < blob.length; from += 64_000) {
-    await onPiece();
+    await onPiece(from);
     yield blob.subarray(from, from + 64_000);
   }
 }
@@ -202,49 +222,55 @@ test("an image whose layers unpack to too much together is not pulled", async ()
   expect(events).not.toContain("pull");
 });
 
+test.each([false, true])(
+  "an image of too many empty files is refused, without an engine too: %s",
+  async (hasNoEngine) => {
+    // Each is the header of an empty file.
+    const header = Buffer.alloc(512);
+    header.write("a", 0);
+    header.write(" ".repeat(8), 148);
+    header.write(header.reduce((sum, byte) => sum + byte, 0).toString(8), 148);
+    const archive = Buffer.concat([...Array(40).fill(header), Buffer.alloc(1024)]);
+    const more = Buffer.concat([archive, Buffer.alloc(512)]);
+    const answers = [archive, more].flatMap((each) => authorizedFor(gzipSync(each), each).layers);
+    const blobs = [archive, more].map((each) => gzipSync(each));
+    const one = open({ blobs, hasNoEngine, answer: { ...authorized(), layers: answers.slice(0, 1) } });
+    await one.pull();
+    const both = open({ blobs, hasNoEngine, answer: { ...authorized(), layers: answers } });
+    await expect(both.pull()).rejects.toThrow(refused("PROVISIONING_FAILED", "more than 64 files and folders"));
+    expect(both.events).not.toContain("pull");
+  },
+);
+
 test("the disk has room for what the engine makes of an image, besides the images that it is pulling", async () => {
   const zeros = Buffer.alloc(3_000_000);
   const blob = gzipSync(zeros);
-  const [first] = authorized().layers;
-  if (!first) throw new Error("no layer");
-  const layers = [{ ...first, digest: digestOf(blob), sizeBytes: BigInt(blob.length), diffId: digestOf(zeros) }];
-  const pulling = Promise.withResolvers<void>();
   const held = Promise.withResolvers<void>();
   const { events, pull } = open({
     blobs: [blob],
-    answer: { ...authorized(), layers },
-    measureAvailable: async () => 5_000_000,
-    async pull() {
-      pulling.resolve();
-      await held.promise;
-    },
+    answer: authorizedFor(blob, zeros),
+    // For two images.
+    measureAvailable: async () => 7_000_000,
+    pull: () => held.promise,
   });
-  const other = pull("w1");
-  await pulling.promise;
-  await expect(pull("w2")).rejects.toThrow(refused("RUNTIME_UNAVAILABLE", "disk space"));
+  const pulls = () => events.filter((event) => event === "pull").length;
+  const others = [pull("w1"), pull("w2")];
+  await expect.poll(pulls).toBe(2);
+  await expect(pull("w3")).rejects.toThrow(refused("RUNTIME_UNAVAILABLE", "disk space"));
   held.resolve();
-  await other;
-  await pull("w2");
-  expect(events.filter((event) => event === "pull")).toHaveLength(2);
+  await Promise.all(others);
+  await pull("w3");
+  expect(pulls()).toBe(3);
 });
 
 test("downloads at once never take more of the disk than there is room", async () => {
   const layer = randomBytes(1_000_000);
-  const [first] = authorized().layers;
-  if (!first) throw new Error("no layer");
-  const layers = [{ ...first, digest: digestOf(layer), sizeBytes: BigInt(layer.length), diffId: digestOf(layer) }];
-  const totalBytes = 4_500_000;
+  const totalBytes = 6_500_000;
   let leastFree = totalBytes;
-  const measureAvailable = async () => {
-    const files = await readdir(folder, { recursive: true, withFileTypes: true });
-    const sizes = await Promise.all(
-      files.filter((each) => each.isFile()).map(({ parentPath, name }) => stat(join(parentPath, name))),
-    );
-    return totalBytes - sizes.reduce((sum, { size }) => sum + size, 0);
-  };
+  const measureAvailable = async () => totalBytes - (await bytesIn(folder));
   const { pull } = open({
     blobs: [layer],
-    answer: { ...authorized(), layers },
+    answer: authorizedFor(layer),
     measureAvailable,
     async onPiece() {
       leastFree = Math.min(leastFree, await measureAvailable());
@@ -262,6 +288,39 @@ test("downloads at once never take more of the disk than there is room", async (
   expect(pulled.length).toBeLessThan(8);
   expect(leastFree).toBeGreaterThanOrEqual(0);
   await pull();
+});
+
+test("a slow pull ends when another needs its disk space, and the other has it", async () => {
+  const layer = randomBytes(1_000_000);
+  const stalled: (() => void)[] = [];
+  let isSlow = true;
+  const { pull } = open({
+    blobs: [layer],
+    answer: authorizedFor(layer),
+    // With what the engine makes of it, an image takes 3 MB. There are less beside what two have before they stall.
+    measureAvailable: async () => 6_100_000 - (await bytesIn(folder)),
+    onPiece: async (from, opened) => {
+      if (!isSlow || from < 800_000) return;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      stalled.push(resolve);
+      opened.addEventListener("abort", () => resolve());
+      await promise;
+    },
+  });
+  const slow = Promise.allSettled([pull("w1"), pull("w2")]);
+  await expect.poll(() => stalled.length).toBe(2);
+  isSlow = false;
+  await expect(pull("w3")).rejects.toThrow(refused("RUNTIME_UNAVAILABLE", "disk space"));
+  const later = performance.now() + 31_000;
+  const clock = vi.spyOn(performance, "now").mockReturnValue(later);
+  await pull("w3");
+  clock.mockRestore();
+  for (const resume of stalled) resume();
+  const outcomes = await slow;
+  expect(outcomes.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+  expect(outcomes.find(({ status }) => status === "rejected")).toMatchObject({
+    reason: refused("RUNTIME_UNAVAILABLE", "too slowly"),
+  });
 });
 
 test("an engine's error about the endpoint is not taken for the registry's", async () => {

@@ -7,6 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createGunzip, createZstdDecompress } from "node:zlib";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type BlobSource, RegistryError } from "@sandgate/registry-client/registry-client";
+import { createEntryCounter, tarBlockBytes } from "./tar-entries.ts";
 
 export interface Layer {
   readonly digest: string;
@@ -21,18 +22,13 @@ const pauseMs = 500;
 /** Each chunk takes turns with a thread: with Node's own 16 KiB unpacking costs twice as much processor time. */
 const chunkSize = 256 * 1024;
 /**
- * What a tar archive has at least. Engines name a stack of layers by the digest of the text of two digests, and would
- * take a layer of that text for the stack.
- */
-const tarBlockBytes = 512;
-
-/**
  * Downloads a layer to a file, piece by piece as the disk takes them, and verifies its digest, its size and what it is
  * when unpacked. A failure may leave an incomplete file.
  *
  * @param unpackInTurn runs the work of unpacking when its turn has come
  * @param onDownload gets how many more bytes are going to be written to the file; what it throws ends the download
- * @param onUnpacked gets how many more bytes it has when unpacked, before they go; what it throws ends the download
+ * @param onUnpacked gets how many more bytes, and files and folders, it has when unpacked, before they go; what it
+ * throws ends the download
  * @throws RegistryError, `not_found` where the registry answers with something else
  */
 export async function downloadLayer(o: {
@@ -42,7 +38,7 @@ export async function downloadLayer(o: {
   file: string;
   unpackInTurn: <T>(work: () => Promise<T>) => Promise<T>;
   onDownload: (bytes: number) => Promise<void>;
-  onUnpacked: (bytes: number) => Promise<void>;
+  onUnpacked: (bytes: number, entries: number) => Promise<void>;
   signal: AbortSignal;
 }): Promise<void> {
   const { layer, registryHost } = o;
@@ -109,11 +105,12 @@ async function writeAt(target: FileHandle, chunk: Buffer, position: number): Pro
 async function unpackedDigest(o: {
   layer: Layer;
   file: string;
-  onUnpacked: (bytes: number) => Promise<void>;
+  onUnpacked: (bytes: number, entries: number) => Promise<void>;
   signal: AbortSignal;
 }): Promise<string | undefined> {
   const [algorithm = ""] = o.layer.diffId.split(":");
   const hash = createHash(algorithm);
+  const countEntries = createEntryCounter();
   let bytes = 0;
   let refusal: unknown;
   const unpacker = await openUnpacker(o.file);
@@ -126,7 +123,7 @@ async function unpackedDigest(o: {
         for await (const chunk of chunks) {
           bytes += chunk.length;
           try {
-            await o.onUnpacked(chunk.length);
+            await o.onUnpacked(chunk.length, countEntries(chunk));
           } catch (error) {
             refusal = error;
             throw error;
@@ -142,6 +139,8 @@ async function unpackedDigest(o: {
     return undefined;
   }
   if (unpacker.readBytes && unpacker.readBytes() !== o.layer.sizeBytes) return undefined;
+  // Engines name a stack of layers by the digest of the text of two digests, and would take a layer of that text for
+  // it.
   if (bytes > 0 && bytes < tarBlockBytes) return undefined;
   return `${algorithm}:${hash.digest("hex")}`;
 }

@@ -14,6 +14,8 @@ import type { ServedFile } from "./pull-endpoint.ts";
 
 /** How large an image's layers may be when unpacked, as a multiple of how large they may be packed. */
 const maxUnpackedRatio = 4;
+/** How many files and folders an image's layers may have for each MB that they may have packed: as ext4 has inodes. */
+const maxFilesPerMb = 64;
 /** Downloads at once. */
 const perPull = 3;
 const perWorkspace = 6;
@@ -67,16 +69,25 @@ export function createLayerDownloads(o: LayerDownloadsOptions): WithVerifiedLaye
     return processFolder;
   }
 
-  return async ({ pull, unverified }, workspaceId, signal, work) => {
+  return async ({ pull, unverified }, workspaceId, callerSignal, work) => {
     const { registryHost } = pull;
     const source = openSource(o.client, pull);
     const folder = await mkdtemp(join(await openProcessFolder(), "image-"));
     const files = new Map<string, ServedFile>();
-    const reservation = openReservation();
+    const stopped = new AbortController();
+    const signal = AbortSignal.any([callerSignal, stopped.signal]);
+    const reservation = openReservation(workspaceId, () => stopped.abort(tooSlow()));
     const onDownload = (bytes: number) => reservation.reserve(bytes, o.hasEngine ? bytes : 0);
     let unpackedBytes = 0;
-    const onUnpacked = async (bytes: number) => {
+    let unpackedFiles = 0;
+    const onUnpacked = async (bytes: number, entries: number) => {
       unpackedBytes += bytes;
+      unpackedFiles += entries;
+      const mostFiles = o.maxImageMb * maxFilesPerMb;
+      if (unpackedFiles > mostFiles) {
+        const message = `The image's layers have more than ${mostFiles} files and folders.`;
+        throw new DomainError("PROVISIONING_FAILED", message);
+      }
       const mostMb = o.maxImageMb * maxUnpackedRatio;
       if (unpackedBytes > mostMb * mebibyte) {
         throw new DomainError("PROVISIONING_FAILED", `The image's layers have more than ${mostMb} MB when unpacked.`);
@@ -88,18 +99,27 @@ export function createLayerDownloads(o: LayerDownloadsOptions): WithVerifiedLaye
       // Before anything is downloaded in vain.
       await reservation.check((o.hasEngine ? 2 : 1) * sizeOf(layers));
       const options = { workspaceId, source, registryHost, folder, onDownload, onUnpacked, signal };
+      reservation.setWaiting(true);
       for (const [digest, file] of await downloadAll(layers, options)) files.set(digest, file);
+      reservation.setWaiting(false);
       await o.recordVerified(registryHost, layers, signal);
     };
     try {
       if (unverified.length > 0) await add(unverified);
       await work?.({ files, add });
+    } catch (error) {
+      stopped.signal.throwIfAborted();
+      throw error;
     } finally {
-      reservation.release();
       source.close();
-      await rm(folder, { recursive: true, force: true });
+      // Before the space counts as free.
+      await rm(folder, { recursive: true, force: true }).finally(reservation.release);
     }
   };
+}
+
+function tooSlow(): DomainError {
+  return new DomainError("RUNTIME_UNAVAILABLE", "The image came too slowly while another needed its disk space.");
 }
 
 function openSource(client: LayerDownloadsOptions["client"], pull: AuthorizePullResponse): BlobSource {
@@ -114,7 +134,7 @@ interface ParallelDownloadOptions {
   registryHost: string;
   folder: string;
   onDownload(bytes: number): Promise<void>;
-  onUnpacked(bytes: number): Promise<void>;
+  onUnpacked(bytes: number, entries: number): Promise<void>;
   signal: AbortSignal;
 }
 

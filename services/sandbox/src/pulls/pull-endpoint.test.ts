@@ -100,7 +100,8 @@ test("a layer that is not there is denied and remembered", async () => {
 test("a port that is taken is tried again", async () => {
   const port = Number(address.split(":")[1]);
   const second = createPullEndpoint(port);
-  await expect(second.listen()).rejects.toThrow("EADDRINUSE");
-  await expect(second.listen()).rejects.toThrow("EADDRINUSE");
+  const refusal = /^port \d+ on 127\.0\.0\.1 is in use: set SANDGATE_PULL_PORT to another one$/;
+  await expect(second.listen()).rejects.toThrow(refusal);
+  await expect(second.listen()).rejects.toThrow(refusal);
   await second.close();
 });

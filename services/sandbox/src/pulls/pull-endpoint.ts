@@ -92,7 +92,10 @@ export function createPullEndpoint(port: number): PullEndpoint {
       answer(request, response).catch((error: Error) => response.destroy(error));
     });
     server.listen(port, host);
-    await once(server, "listening");
+    await once(server, "listening").catch((cause: NodeJS.ErrnoException) => {
+      if (cause.code !== "EADDRINUSE") throw cause;
+      throw new Error(`port ${port} on ${host} is in use: set SANDGATE_PULL_PORT to another one`, { cause });
+    });
     const { port: given } = server.address() as AddressInfo;
     return `${host}:${given}`;
   }

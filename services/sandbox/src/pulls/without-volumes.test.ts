@@ -18,14 +18,18 @@ function imageOf(config: string): ImageDocuments {
   };
 }
 
-test("an image's volumes go, however they are spelled, and all else stays", () => {
+test("an image's volumes go, however they are spelled, a label has their paths, and all else stays", () => {
   for (const name of ["Volumes", "volumes", "VOLUME\u017f"]) {
     for (const key of ["config", "CONFIG"]) {
       const image = imageOf(
-        `{"os":"linux","rootfs":{"diff_ids":["a"]},"${key}":{"Cmd":["run"],"${name}":{"/data":{}}}}`,
+        `{"os":"linux","rootfs":{"diff_ids":["a"]},"${key}":{"Cmd":["run"],"Labels":{"a":"b"},"${name}":{"/data":{}}}}`,
       );
       const { config, manifest } = withoutVolumes(image);
-      expect(read(config)).toEqual({ os: "linux", rootfs: { diff_ids: ["a"] }, [key]: { Cmd: ["run"] } });
+      expect(read(config)).toEqual({
+        os: "linux",
+        rootfs: { diff_ids: ["a"] },
+        [key]: { Cmd: ["run"], Labels: { a: "b", "sandgate.io/volumes": '["/data"]' } },
+      });
       expect(config.digest).toBe(digestOf(config.content));
       expect(read(manifest)).toEqual({
         schemaVersion: 2,
@@ -55,12 +59,19 @@ test("an image's volumes are those of its config, however they are spelled", () 
   }
 });
 
+test("a config that is there twice, once as nothing, has its volumes dropped all the same", () => {
+  const { config } = withoutVolumes(imageOf('{"config":{"Volumes":{"/data":{}}},"CONFIG":null}'));
+  expect(read(config)).toEqual({ config: { Labels: { "sandgate.io/volumes": '["/data"]' } }, CONFIG: null });
+});
+
 test.each([
   ["has many volumes", { Volumes: Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`/${i}`, {}])) }],
   ["has a volume with a long path", { Volumes: { [`/${"x".repeat(4_095)}`]: {} } }],
   ["has a program with a long path", { entryPoint: null, CMD: ["x".repeat(4_096)] }],
   ["has a working directory with a long path", { WorkingDir: "x".repeat(4_096) }],
   ["has much to say of its containers", { Labels: { a: "x".repeat(65_536) } }],
-])("an image that %s is not given to a cluster", (_what, config) => {
+])("an image that %s is given to no runtime", (_what, config) => {
   expect(() => volumesOf(Buffer.from(JSON.stringify({ config })))).toThrow(/the image (has|declares) /);
+  const withVolume = JSON.stringify({ config: { Volumes: { "/data": {} }, ...config } });
+  expect(() => withoutVolumes(imageOf(withVolume))).toThrow(/the image (has|declares) /);
 });

@@ -1,9 +1,7 @@
 import { createHash } from "node:crypto";
 import { fold } from "@sandgate/registry-client/manifest";
 import { configTooLarge, imageRefused, maxConfigBytes, maxPathBytes } from "../runtime/image-limits.ts";
-
-/** Each volume is a directory and a mount of its own on a node. */
-const maxVolumes = 32;
+import { maxVolumes, volumesLabel } from "../runtime/images.ts";
 
 /** An image's documents, as the engine gets them. */
 export interface ImageDocuments {
@@ -18,8 +16,8 @@ interface Document {
 
 /**
  * Returns the image without its volumes: writes there then go where all others do, with a limit, and the image's own
- * files there stay. An image without volumes is returned as it is; otherwise its manifest and its config have new
- * digests.
+ * files there stay. A label keeps their paths. An image without volumes is returned as it is; otherwise its manifest
+ * and its config have new digests. Throws what `volumesOf` throws.
  */
 export function withoutVolumes(image: ImageDocuments): ImageDocuments {
   const text = Buffer.from(image.config.content).toString();
@@ -31,7 +29,14 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
     hasVolumes = true;
     return undefined;
   };
-  const config = mapKeys(JSON.parse(text), "config", (settings) => mapKeys(settings, "volumes", drop));
+  const config = mapKeys(JSON.parse(text), "config", (settings) => {
+    const kept = mapKeys(settings, "volumes", drop);
+    if (!hasVolumes || !isObject(kept)) return kept;
+    // Engines merge what keys have that differ in letter case alone.
+    const { Labels: labels } = kept;
+    const paths = JSON.stringify(volumesOf(image.config.content));
+    return { ...kept, Labels: { ...(isObject(labels) && labels), [volumesLabel]: paths } };
+  });
   if (!hasVolumes) return image;
   const changed = documentOf(config);
   const manifest = JSON.parse(Buffer.from(image.manifest.content).toString());
@@ -46,9 +51,8 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
 }
 
 /**
- * The paths that an image's config declares as volumes, for a runtime that mounts each. Throws PROVISIONING_FAILED for
- * a config with which a tenant could keep a node busy: many volumes, or beyond the limits that Docker's adapter checks
- * too.
+ * The paths that an image's config declares as volumes. Throws PROVISIONING_FAILED for a config with which a tenant
+ * could keep a host busy: many volumes, or beyond the limits that Docker's adapter checks too.
  */
 export function volumesOf(config: Uint8Array): string[] {
   const paths: string[] = [];
@@ -75,10 +79,14 @@ export function volumesOf(config: Uint8Array): string[] {
 
 /** Changes the value of each key that is read as this name, or drops the key; returns anything else as it is. */
 function mapKeys(value: unknown, name: string, change: (value: unknown) => unknown): unknown {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  if (!isObject(value)) return value;
   return Object.fromEntries(
     Object.entries(value).map(([key, each]) => [key, fold(key) === name ? change(each) : each]),
   );
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function documentOf(value: unknown): Document {

@@ -5,17 +5,18 @@ import type { DiskUse } from "../runtime/disk.ts";
 import { createDiskWatch, type DiskWatch } from "./disk-watch.ts";
 
 const minuteMs = 60_000;
-const uses = new Map<string, DiskUse>();
-let freeBytes: number;
+/** Bytes. */
+const uses = new Map<string, number>();
+let free: { bytes: number; inodes: number };
 let measured: string[];
 let atOnce: number;
 let mostAtOnce: number;
 let full: string[];
 let watch: DiskWatch;
 
-function open(o: { measure?: (id: string) => Promise<DiskUse> } = {}): void {
+function open(o: { measure?: (id: string) => Promise<DiskUse | undefined> } = {}): void {
   watch = createDiskWatch({
-    limitMb: 10_240,
+    limits: { mb: 10_240, inodes: 100_000 },
     runtimeDisk: {
       async measure(id) {
         measured.push(id);
@@ -23,10 +24,11 @@ function open(o: { measure?: (id: string) => Promise<DiskUse> } = {}): void {
         mostAtOnce = Math.max(mostAtOnce, atOnce);
         await new Promise((resolve) => setTimeout(resolve, 5));
         atOnce -= 1;
-        return o.measure ? o.measure(id) : uses.get(id);
+        const bytes = uses.get(id);
+        return o.measure ? o.measure(id) : bytes === undefined ? undefined : { bytes };
       },
     },
-    findFreeBytes: async () => freeBytes,
+    findFree: async () => ({ ...free }),
     onFull: (id) => full.push(id),
     logger: createLogger({ service: "sandbox", level: "silent" }),
   });
@@ -37,7 +39,8 @@ const countOf = (id: string) => measured.filter((each) => each === id).length;
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance", "Date"] });
   uses.clear();
-  [freeBytes, measured, atOnce, mostAtOnce, full] = [100_000 * mebibyte, [], 0, 0, []];
+  free = { bytes: 100_000 * mebibyte, inodes: 1_000_000 };
+  [measured, atOnce, mostAtOnce, full] = [[], 0, 0, []];
 });
 afterEach(async () => {
   const stopping = watch.stop();
@@ -50,7 +53,7 @@ test("sandboxes that don't write are measured seldom, and few at once", async ()
   open();
   const ids = Array.from({ length: 300 }, (_, index) => `s${index}`);
   for (const id of ids) uses.set(id, index(id) % 2 === 0 ? 0 : 9_000 * mebibyte);
-  watch.replace(new Set(ids), new Date());
+  watch.replace(new Set(ids), performance.now());
   await vi.advanceTimersByTimeAsync(5 * minuteMs);
   measured = [];
   await vi.advanceTimersByTimeAsync(10 * minuteMs);
@@ -78,13 +81,13 @@ test("all are measured when the disk loses room quickly, however long they have 
   open();
   const ids = Array.from({ length: 50 }, (_, index) => `s${index}`);
   for (const id of ids) uses.set(id, 0);
-  watch.replace(new Set(ids), new Date());
+  watch.replace(new Set(ids), performance.now());
   await watch.checkFreeDisk();
   await vi.advanceTimersByTimeAsync(10 * minuteMs);
   await watch.checkFreeDisk();
   measured = [];
   uses.set("s7", 11_000 * mebibyte);
-  freeBytes -= 11_000 * mebibyte;
+  free.bytes -= 11_000 * mebibyte;
   const checking = watch.checkFreeDisk();
   await vi.advanceTimersByTimeAsync(100);
   await checking;
@@ -95,16 +98,31 @@ test("all are measured when the disk loses room quickly, however long they have 
   expect(measured).toEqual([]);
 });
 
+test("one that makes empty files is found soon after it has reached its limit, however its bytes are limited", async () => {
+  const begunAt = Date.now() + 10 * minuteMs;
+  // 10,000 a second from the tenth minute on.
+  open({ measure: async () => ({ inodes: Math.max(0, (Date.now() - begunAt) * 10) }) });
+  watch.add("a");
+  await vi.advanceTimersByTimeAsync(10 * minuteMs);
+  await watch.checkFreeDisk();
+  for (let second = 0; second < 12; second++) {
+    await vi.advanceTimersByTimeAsync(1_000);
+    free.inodes -= 10_000;
+    void watch.checkFreeDisk();
+  }
+  expect(full).toEqual(["a"]);
+  expect(watch.failureOf("a")).toMatchObject({ reason: "disk_full", message: expect.stringContaining("100000") });
+});
+
 test("one that the storage limits, or that has ended, isn't measured again", async () => {
-  open();
-  uses.set("limited", "limited");
+  open({ measure: async (id) => (id === "limited" ? {} : undefined) });
   for (let round = 0; round < 10; round++) {
-    watch.replace(new Set(["limited"]), new Date());
+    watch.replace(new Set(["limited"]), performance.now());
     watch.add("ended");
     await vi.advanceTimersByTimeAsync(5_000);
   }
   expect(countOf("limited")).toBe(1);
-  watch.replace(new Set(), new Date());
+  watch.replace(new Set(), performance.now());
   measured = [];
   await vi.advanceTimersByTimeAsync(minuteMs);
   expect(measured).toEqual([]);
@@ -112,7 +130,7 @@ test("one that the storage limits, or that has ended, isn't measured again", asy
 
 test("one that began after the list was made stays", async () => {
   open();
-  const listedAt = new Date(Date.now() - 1);
+  const listedAt = performance.now() - 1;
   watch.add("new");
   watch.replace(new Set(), listedAt);
   await vi.advanceTimersByTimeAsync(1_100);
@@ -125,7 +143,7 @@ test("a measurement that fails is made again, and one that takes long leaves the
     async measure(id) {
       if (id === "slow") await new Promise((resolve) => setTimeout(resolve, 2_000));
       else if (failures++ < 3) throw new Error("no answer");
-      return 11_000 * mebibyte * (id === "slow" ? 0 : 1);
+      return { bytes: 11_000 * mebibyte * (id === "slow" ? 0 : 1) };
     },
   });
   watch.add("failing");

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
-import type { Observation } from "../runtime/lifecycle.ts";
-import { exitFailure } from "./failures.ts";
+import { type Observation, SandboxRefused } from "../runtime/lifecycle.ts";
+import { startFailureOf } from "../runtime/start-failures.ts";
+import { exitFailure, failureOf } from "./failures.ts";
 
 const ended: Observation = { sandboxId: "s1", phase: "exited", createdAt: new Date(0) };
 
@@ -21,4 +22,18 @@ test.each<[end: Partial<Observation>, reason: string, message: string]>([
 ])("the end %o is told as %s", (end, reason, message) => {
   const { exitCode } = end;
   expect(exitFailure({ ...ended, ...end })).toEqual({ reason, message, ...(exitCode !== undefined && { exitCode }) });
+});
+
+test.each([
+  [
+    'OCI runtime create failed: runc create failed: exec: "/no": stat /no: no such file or directory: unknown',
+    "lacks its",
+  ],
+  ["unable to find user nobody: no matching entries in passwd file", "user or group"],
+  ["failed to create endpoint on network sandgate-1: dial unix /run/docker/plugins/x.sock: refused", "started."],
+])("what an engine says of a start is for the log, and a cause of ours for the user: %s", (said, text) => {
+  const refused = new SandboxRefused(startFailureOf(said));
+  expect(failureOf(refused)).toMatchObject({ reason: "start_failed", detail: said });
+  expect(refused.message).toContain(text);
+  expect(refused.message).not.toMatch(/exec|runc|dial|\/|nobody/);
 });

@@ -1,5 +1,5 @@
 import { constants } from "node:os";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import { type Observation, type RuntimeFailure, SandboxRefused } from "../runtime/lifecycle.ts";
 
 /** Why a sandbox failed, as its record shows to its user. */
@@ -20,18 +20,19 @@ export function failureOf(error: unknown): Failure | undefined {
   if (error instanceof SandboxRefused) {
     return error.failure;
   }
-  const { message } = error;
+  const message = error.message;
+  const detail = error.cause === undefined ? {} : { detail: messageOf(error.cause) };
   switch (error.reason) {
     case "IMAGE_PULL_UNAUTHORIZED":
-      return { reason: "image_pull_unauthorized", message };
+      return { reason: "image_pull_unauthorized", message, ...detail };
     case "IMAGE_NOT_FOUND_IN_REGISTRY":
     case "IMAGE_NOT_FOUND":
-      return { reason: "image_not_found_in_registry", message };
+      return { reason: "image_not_found_in_registry", message, ...detail };
     case "REGISTRY_NOT_FOUND":
       return { reason: "image_pull_unauthorized", message: "The image's registry credential was removed." };
     case "PROVISIONING_FAILED":
     case "VALIDATION_ERROR":
-      return { reason: "start_failed", message };
+      return { reason: "start_failed", message, ...detail };
     default:
       return undefined;
   }

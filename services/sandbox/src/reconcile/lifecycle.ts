@@ -1,4 +1,5 @@
 import type { Logger } from "@sandgate/kit/base/logging";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { Counter } from "prom-client";
 import { beginStop, completeStop, graceSeconds, hasExpired, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
@@ -43,11 +44,11 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
 
   /** False: reading took too long, or nobody could be asked all that time. Throws when another attempt makes sense. */
   async function isDrained(id: string, signal: AbortSignal): Promise<boolean> {
-    const askedAt = Date.now();
+    const askedAt = monotonicMs();
     try {
       return await o.awaitDrained(id, signal);
     } catch (error) {
-      if (!signal.aborted && retries.isDownTooLong(id, "telemetry", drainTimeoutMs, askedAt)) {
+      if (!signal.aborted && retries.isDownTooLong(id, "telemetry", drainTimeoutMs, monotonicMs() - askedAt)) {
         return false;
       }
       throw error;

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
-import { expect } from "vitest";
+import { expect, vi } from "vitest";
 import { recordPulled } from "../domain/sandbox.ts";
 import {
   engine,
@@ -148,7 +148,7 @@ test("rules that can't be set are tried again, and fail a sandbox only when that
   await delay(200);
   passMinute();
   const failed = await reaches(id, "failed", "isolation_unavailable");
-  expect(failed.message).toBe(locked.message);
+  expect(failed.message).toBe("Sandboxes can't be isolated on this host.");
 });
 
 test("an engine that is down is waited for", async () => {
@@ -176,6 +176,20 @@ test("a container that ends before it is ready is noticed, though its event is l
   const running = await until(() => engine.objects.get(id) ?? expect.fail("there is no container yet"));
   engine.objects.set(id, { ...running, phase: "exited", exitCode: 3 });
   await reaches(id, "failed", "exited");
+});
+
+test("a clock that is set forward takes no time from a container that is not ready yet", async () => {
+  holdClock();
+  await start({
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
+  });
+  let probes = 0;
+  engine.probe = async () => {
+    probes += 1;
+    if (probes === 2) vi.setSystemTime(Date.now() + 600_000);
+    return probes > 4;
+  };
+  await reaches(await provision(), "ready");
 });
 
 test("a probe that the machine slept through is not the last", async () => {

@@ -1,3 +1,4 @@
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { Histogram } from "prom-client";
 import { becomeReady, beginStop, hasExpired, type Sandbox } from "../domain/sandbox.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
@@ -42,12 +43,13 @@ export function createReadinessWait(o: ReadinessOptions): ReadinessWait {
 
   async function wait(sandbox: Sandbox, { signal, sleep }: Pass, firstProbe: Promise<boolean>): Promise<Next> {
     const port = sandbox.image.readinessPort;
-    const deadline = (sandbox.startedAt ?? sandbox.createdAt).getTime() + limits.readinessTimeoutMs;
+    const startedMs = (sandbox.startedAt ?? sandbox.createdAt).getTime();
+    const deadline = monotonicMs() + startedMs + limits.readinessTimeoutMs - Date.now();
     let probe: Promise<boolean> | undefined = firstProbe;
     let inspectAtMs = performance.now() + inspectEveryMs;
     for (let intervalMs = probeIntervalMs.first; !signal.aborted; ) {
       // Only a probe that begins after the deadline is the last: the machine may have slept during an earlier one.
-      const isLast = !probe && Date.now() >= deadline;
+      const isLast = !probe && monotonicMs() >= deadline;
       const isReady = await (probe ?? runtime.probe(sandbox.id, port, signal));
       probe = undefined;
       if (isReady) return save(sandbox);

@@ -38,8 +38,8 @@ export function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void>
     findAccess: async () => ({ registryHost: "registry.example", username: "", password: "", volumes: [] }),
     awaitDrained: async () => true,
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
-    diskMb: 16,
-    findFreeBytes: async () => 1_000_000_000,
+    diskLimits: { mb: 16, inodes: 1_024 },
+    findFree: async () => ({ bytes: 1_000_000_000, inodes: 1_000_000 }),
     confirmOrphanRemoval: false,
     logger: createLogger({ service: "sandbox", level: "silent" }),
     metrics: {
@@ -122,9 +122,9 @@ afterEach(async () => {
 
 /** Outages and limits of a minute are then as long as the test says, however busy the machine is. */
 export function holdClock(): void {
-  vi.useFakeTimers({ toFake: ["Date"] });
+  vi.useFakeTimers({ toFake: ["Date", "performance"] });
 }
 
 export function passMinute(): void {
-  vi.setSystemTime(Date.now() + 60_000);
+  vi.advanceTimersByTime(60_000);
 }

@@ -32,9 +32,8 @@ export interface ReconcilerOptions {
   findAccess: ProvisioningOptions["findAccess"];
   awaitDrained: LifecycleOptions["awaitDrained"];
   limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];
-  /** MiB that a sandbox may have on the disk. */
-  diskMb: number;
-  findFreeBytes: DiskWatchOptions["findFreeBytes"];
+  diskLimits: DiskWatchOptions["limits"];
+  findFree: DiskWatchOptions["findFree"];
   /** Remove containers without a record, however many there are. See `createOrphanRemoval`. */
   confirmOrphanRemoval: boolean;
   logger: Logger;
@@ -79,7 +78,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     },
     onIdle: (sandboxId) => versions.delete(sandboxId),
   });
-  const disk = createDiskWatch({ ...o, limitMb: o.diskMb, onFull: queue.wake });
+  const disk = createDiskWatch({ ...o, limits: o.diskLimits, onFull: queue.wake });
   const sweeps = createSweeps({ ...o, owns: (id) => shards.owns(id), health, records: createRecords(o), queue, disk });
   const provision = createProvisioning({ ...o, health, records, retries, disk });
   const lifecycle = createLifecycle({ ...o, records, retries, disk, requestSweep: sweeps.request });

@@ -38,7 +38,8 @@ export function createRecords(o: {
   }
 
   function saveFailure(sandbox: Sandbox, failure: Failure): Promise<boolean> {
-    logger.info({ sandboxId: sandbox.id, reason: failure.reason, cause: failure.message }, "a sandbox failed");
+    const { reason, message: cause, detail } = failure;
+    logger.info({ sandboxId: sandbox.id, reason, cause, detail }, "a sandbox failed");
     return save(fail(sandbox, failure, new Date()));
   }
 

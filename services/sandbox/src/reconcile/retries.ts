@@ -1,11 +1,12 @@
 import { backoffMs } from "@sandgate/kit/base/backoff";
+import { monotonicMs } from "@sandgate/kit/base/time";
 
 type Dependency = "registry" | "runtime" | "isolation" | "scheduler" | "telemetry";
 
 interface RetryState {
   /** Failed attempts since the last success. */
   failures: number;
-  /** When each dependency became unavailable for this sandbox, in epoch milliseconds. */
+  /** When each dependency became unavailable for this sandbox, by the monotonic clock. */
   downSince: Partial<Record<Dependency, number>>;
 }
 
@@ -13,8 +14,11 @@ interface RetryState {
 export interface Retries {
   /** Counts a failed attempt and returns when the next is due. */
   afterFailure(sandboxId: string): { retryInMs: number };
-  /** Records that a dependency is unavailable, since `sinceMs` or now. True once that has lasted `limitMs`. */
-  isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number, sinceMs?: number): boolean;
+  /**
+   * Records that a dependency is unavailable, from now on or for `downForMs` already. True once that has lasted
+   * `limitMs`.
+   */
+  isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number, downForMs?: number): boolean;
   /** Records that the dependency works again for this sandbox. */
   markUp(sandboxId: string, dependency: Dependency): void;
   forget(sandboxId: string): void;
@@ -37,10 +41,10 @@ export function createRetries(): Retries {
       state.failures += 1;
       return { retryInMs: backoffMs(state.failures, backoff) };
     },
-    isDownTooLong(sandboxId, dependency, limitMs, sinceMs) {
+    isDownTooLong(sandboxId, dependency, limitMs, downForMs = 0) {
       const { downSince } = stateOf(sandboxId);
-      const now = Date.now();
-      const since = downSince[dependency] ?? sinceMs ?? now;
+      const now = monotonicMs();
+      const since = downSince[dependency] ?? now - downForMs;
       downSince[dependency] = since;
       return now - since >= limitMs;
     },

@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 
 const checkEveryMs = 60_000;
@@ -16,7 +17,7 @@ export interface RuntimeHealth {
 
 export function createRuntimeHealth({ runtime, logger }: { runtime: RuntimeLifecycle; logger: Logger }): RuntimeHealth {
   let problem: DomainError | undefined;
-  let checkedAt = 0;
+  let checkedAt = Number.NEGATIVE_INFINITY;
 
   function report(reported: DomainError): void {
     if (problem?.message !== reported.message) {
@@ -29,7 +30,7 @@ export function createRuntimeHealth({ runtime, logger }: { runtime: RuntimeLifec
     problem: () => problem,
     report,
     async refresh() {
-      if (!problem && Date.now() - checkedAt < checkEveryMs) {
+      if (!problem && monotonicMs() - checkedAt < checkEveryMs) {
         return;
       }
       try {
@@ -38,7 +39,7 @@ export function createRuntimeHealth({ runtime, logger }: { runtime: RuntimeLifec
           logger.info("the container engine can be used again");
         }
         problem = undefined;
-        checkedAt = Date.now();
+        checkedAt = monotonicMs();
       } catch (error) {
         report(
           error instanceof DomainError

@@ -127,7 +127,7 @@ export function createScriptedEngine(): ScriptedEngine {
     disk: {
       async measure(id) {
         up();
-        return engine.objects.get(id)?.phase === "running" ? (engine.written.get(id) ?? 0) : undefined;
+        return engine.objects.get(id)?.phase === "running" ? { bytes: engine.written.get(id) ?? 0 } : undefined;
       },
     },
     async *observe(signal) {

@@ -47,7 +47,11 @@ export function createStartDelays({ retries, limits }: { retries: Retries; limit
     }
     if (hasReason(error, "ISOLATION_UNAVAILABLE")) {
       return retries.isDownTooLong(id, "isolation", isolationRetryMs)
-        ? { reason: "isolation_unavailable", message: error.message }
+        ? {
+            reason: "isolation_unavailable",
+            message: "Sandboxes can't be isolated on this host.",
+            detail: error.message,
+          }
         : undefined;
     }
     return retries.isDownTooLong(id, "runtime", pullTimeoutMs)
@@ -80,10 +84,11 @@ export function createStartDelays({ retries, limits }: { retries: Retries; limit
         waitedMs >= startTimeoutMs ||
         // Scheduling and the pull each have their own time.
         (isUnreachable && retries.isDownTooLong(id, "registry", registryRetryMs)) ||
-        (isUnschedulable && retries.isDownTooLong(id, "scheduler", schedulingTimeoutMs, waitsSince.getTime()))
+        (isUnschedulable &&
+          retries.isDownTooLong(id, "scheduler", schedulingTimeoutMs, Date.now() - waitsSince.getTime()))
       ) {
         const message = `The container did not run within ${startTimeoutMs / 1000} s.`;
-        return { failure: { reason: problem?.reason ?? "pull_timeout", message: problem?.message ?? message } };
+        return { failure: problem ?? { reason: "pull_timeout", message } };
       }
       return { retryInMs: Math.min(Math.max(waitedMs / 2, startPollMs.first), startPollMs.longest) };
     },

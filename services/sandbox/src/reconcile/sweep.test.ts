@@ -3,6 +3,7 @@ import { allShards } from "@sandgate/kit/process/shards";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
+import { fail } from "../domain/sandbox.ts";
 import {
   engine,
   provision,
@@ -89,6 +90,35 @@ test("removes containers whose record has ended, but not many orphans at once", 
   expect(engine.objects.size).toBe(12);
   await reconciler.stop();
   await start({ confirmOrphanRemoval: true });
+  await until(() => expect(engine.objects.size).toBe(0));
+});
+
+test("one container that can't be removed, or takes long, keeps no other", async () => {
+  const createdAt = new Date(Date.now() - 120_000);
+  const ended = await provisionBefore();
+  await store.sandboxes.update(fail(await read(ended), { reason: "exited", message: "over" }, new Date()), []);
+  await store.unfinished.markCleaned(ended, new Date());
+  for (const sandboxId of ["x0", "x1", "x2", ended])
+    engine.objects.set(sandboxId, { sandboxId, phase: "running", createdAt });
+  const { remove } = engine;
+  const hung = Promise.withResolvers<void>();
+  let failures = 0;
+  engine.remove = async (sandboxId) => {
+    if (sandboxId === "x1") await hung.promise;
+    if (sandboxId === "x0" && ++failures < 3)
+      throw new DomainError("RUNTIME_UNAVAILABLE", "The container engine failed.");
+    await remove(sandboxId);
+  };
+  await start();
+  await until(() => expect([...engine.objects.keys()]).toEqual(["x0", "x1"]));
+  // And it is tried again.
+  for (let sweeps = 0; sweeps < 2; sweeps++) {
+    const before = failures;
+    engine.reconnect();
+    await until(() => expect(failures).toBe(before + 1));
+  }
+  await until(() => expect([...engine.objects.keys()]).toEqual(["x1"]));
+  hung.resolve();
   await until(() => expect(engine.objects.size).toBe(0));
 });
 

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { hasExpired, isLive } from "../domain/sandbox.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
@@ -55,12 +56,12 @@ export function createSweeps(o: SweepOptions): Sweeps {
    */
   async function sweep(): Promise<boolean> {
     await health.refresh();
-    const listedAt = new Date();
+    const [listedAt, listedAtMs] = [new Date(), monotonicMs()];
     const listed = await runtime.list();
     const orphans = new Map(listed.map((seen) => [seen.sandboxId, seen]));
     const missingNow = new Set<string>();
     const running = listed.filter(({ sandboxId, phase }) => phase === "running" && o.owns(sandboxId));
-    o.disk.replace(new Set(running.map(({ sandboxId }) => sandboxId)), listedAt);
+    o.disk.replace(new Set(running.map(({ sandboxId }) => sandboxId)), listedAtMs);
     for await (const sandbox of readUnfinished(store.unfinished)) {
       const seen = orphans.get(sandbox.id);
       orphans.delete(sandbox.id);
@@ -118,6 +119,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
     async stop() {
       stopping.abort();
       await ended;
+      await orphanRemoval.stop();
     },
   };
 }

@@ -1,6 +1,14 @@
 // The port to the images of an engine that has one store of them, which this platform fills and trims. Any method may
 // throw RUNTIME_UNAVAILABLE, as those of lifecycle.ts may.
 
+/**
+ * The label of a pulled image with the paths that it declared as volumes, as a list in JSON. It has no volumes any
+ * more, and perhaps no folders there.
+ */
+export const volumesLabel = "sandgate.io/volumes";
+/** How many volumes an image may declare: each is a folder, or a mount, of every container. */
+export const maxVolumes = 32;
+
 /** An image that a container can be created from. */
 export interface PinnedImage {
   /** The image's id on the engine, or `host/name@sha256:…` where the runtime pulls by itself. */

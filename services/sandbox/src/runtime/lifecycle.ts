@@ -33,18 +33,21 @@ export interface RuntimeSpec {
   findAccess?(): Promise<ImageAccess>;
 }
 
-/** Why a sandbox did not start or had to end, with a message for its user. */
+/** Why a sandbox did not start or had to end. */
 export interface RuntimeFailure {
   reason: FailureReason;
+  /** For its user, in words of ours alone. */
   message: string;
+  /** What the runtime said, which may tell of hosts and their networks. For the operator's log alone. */
+  detail?: string;
 }
 
 /** PROVISIONING_FAILED with the reason that the sandbox's record gets. */
 export class SandboxRefused extends DomainError {
   readonly failure: RuntimeFailure;
-  constructor({ reason, message }: RuntimeFailure, options: { cause?: unknown } = {}) {
+  constructor({ reason, message, detail }: RuntimeFailure, options: { cause?: unknown } = {}) {
     super("PROVISIONING_FAILED", message, options);
-    this.failure = { reason, message };
+    this.failure = { reason, message, ...(detail !== undefined && { detail }) };
   }
 }
 

@@ -64,9 +64,10 @@ describe("lists on SQLite", () => {
     all: /^SEARCH sandboxes USING COVERING INDEX sandboxes_newest \(workspace_id=\? AND \(created_at,id\)<\(\?,\?\)\)$/,
     state:
       /^SEARCH sandboxes USING COVERING INDEX sandboxes_by_state \(workspace_id=\? AND state=\? AND \(created_at,id\)<\(\?,\?\)\)$/,
-    label:
-      /^SEARCH labels USING COVERING INDEX labels_newest \(workspace_id=\? AND name=\? AND value=\? AND state=\? AND \(created_at,sandbox_id\)<\(\?,\?\)\)$/,
-    point: /^SEARCH (sandboxes USING PRIMARY KEY \(id=\?\)|labels USING PRIMARY KEY \(sandbox_id=\? AND name=\?\))$/,
+    label: /^SEARCH label_keys USING PRIMARY KEY \(label=\? AND state=\? AND \(created_at,sandbox_id\)<\(\?,\?\)\)$/,
+    point:
+      /^(SEARCH sandboxes USING INDEX sqlite_autoindex_sandboxes_1 \(id=\?\)|SEARCH label_keys USING PRIMARY KEY \(label=\? AND state=\? AND created_at=\? AND sandbox_id=\?\))$/,
+    states: /^(LIST SUBQUERY \d+|SCAN json_each VIRTUAL TABLE INDEX 1:)$/,
     merge: /^(MERGE \(UNION ALL\)|LEFT|RIGHT)$/,
   };
 
@@ -84,7 +85,7 @@ describe("lists on SQLite", () => {
       db.close();
       const main = labels.length > 0 ? indexes.label : filter.states.length > 0 ? indexes.state : indexes.all;
       expect(plans.filter((plan) => main.test(plan)).length).toBeGreaterThan(0);
-      const known = [main, indexes.point, indexes.merge];
+      const known = [main, indexes.point, indexes.states, indexes.merge];
       expect(plans.filter((plan) => !known.some((pattern) => pattern.test(plan)))).toEqual([]);
     },
   );
@@ -113,7 +114,7 @@ describe("lists on SQLite", () => {
     const plans = await planStatements(file, () => store.sandboxes.find(workspaceId, "web"));
     await store.close();
     expect(plans).toEqual([
-      "SEARCH sandboxes USING PRIMARY KEY (id=?)",
+      "SEARCH sandboxes USING INDEX sqlite_autoindex_sandboxes_1 (id=?)",
       "SEARCH sandboxes USING INDEX sandboxes_live_name (workspace_id=? AND name=?)",
       "SEARCH sandboxes USING INDEX sandboxes_by_name (workspace_id=? AND name=?)",
     ]);
@@ -158,10 +159,15 @@ describe("lists on SQLite", () => {
     await Promise.all(all.map((sandbox) => store.sandboxes.create(sandbox, withoutQuotas)));
     await store.close();
     const earlier = new DatabaseSync(file);
-    earlier.exec(`DROP TABLE labels; DROP TABLE image_uses; DROP INDEX sandboxes_by_state; DROP INDEX guards_charged;
-      DROP INDEX sandboxes_of_all; DROP INDEX sandboxes_of_user;
-      ALTER TABLE guards DROP COLUMN charged_to; ALTER TABLE guards DROP COLUMN charged_since;
-      DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
+    earlier.exec(`DROP TABLE label_keys; DROP INDEX sandboxes_cleaned; DROP INDEX guards_purged; ALTER TABLE guards DROP COLUMN record_bytes;
+      ALTER TABLE guards DROP COLUMN failures; ALTER TABLE guards DROP COLUMN failures_until;
+      CREATE TABLE labels (
+        sandbox_id TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE, name TEXT NOT NULL, value TEXT NOT NULL,
+        workspace_id TEXT NOT NULL, state TEXT NOT NULL, created_at INTEGER NOT NULL, PRIMARY KEY (sandbox_id, name)
+      ) STRICT, WITHOUT ROWID;
+      INSERT INTO labels SELECT sandboxes.id, label.key, label.value, workspace_id, state, created_at
+        FROM sandboxes, json_each(record, '$.labels') AS label;
+      DELETE FROM kit_migrations WHERE scope = 'service' AND version > 7`);
     earlier.close();
 
     const migrated = await openSqliteStore({ file, logger });

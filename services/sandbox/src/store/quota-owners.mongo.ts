@@ -1,13 +1,23 @@
 import type { Db, MongoTransaction } from "@sandgate/kit/storage/mongo";
 import type { GuardDocument } from "@sandgate/kit/workspaces/mongo-guards";
-import { type CreateState, isUsageNeeded, type QuotaOwner, type Usage } from "../domain/quota.ts";
-import type { Sandbox } from "../domain/sandbox.ts";
+import {
+  type CreateState,
+  countFailure,
+  type FailureWindow,
+  isUsageNeeded,
+  type QuotaOwner,
+  type Usage,
+} from "../domain/quota.ts";
+import { isFailedAttempt, type Sandbox } from "../domain/sandbox.ts";
 import type { QuotaOwners } from "./quota-owners.ts";
 import type { CreateOptions } from "./sandboxes.ts";
 
 interface SandboxGuardDocument extends GuardDocument {
   liveCount?: number;
   liveMemoryMb?: number;
+  /** What all its records count for. */
+  recordBytes?: number;
+  failures?: FailureWindow;
   /** The quota owner. */
   chargedTo?: string;
   chargedSince?: number;
@@ -34,8 +44,10 @@ export interface Usages {
    * adds to the usages read.
    */
   reserve(tx: MongoTransaction, sandbox: Sandbox, o: CreateOptions): Promise<Omit<CreateState, "isNameTaken">>;
-  /** Subtracts a sandbox that has ended. */
+  /** Subtracts a sandbox that has ended, and counts an attempt that has failed. */
   release(tx: MongoTransaction, sandbox: Sandbox): Promise<void>;
+  /** Subtracts deleted records. */
+  releaseRecords(tx: MongoTransaction, deleted: readonly Pick<Sandbox, "workspaceId" | "recordBytes">[]): Promise<void>;
 }
 
 /** The fields of a guard with this quota owner, in an aggregation: a later one stays. */
@@ -80,7 +92,7 @@ export function createQuotaOwners(db: Db): QuotaOwners & Usages {
       await guards.updateOne({ _id: workspaceId }, [{ $set: ownedBy(owner) }], { upsert: true });
     },
 
-    async reserve(tx, { workspaceId, image }, { quotaOwner, quotas }) {
+    async reserve(tx, { workspaceId, image, recordBytes = 0 }, { quotaOwner, quotas }) {
       const guard = await guards.findOneAndUpdate(
         { _id: workspaceId },
         [
@@ -88,6 +100,7 @@ export function createQuotaOwners(db: Db): QuotaOwners & Usages {
             $set: {
               liveCount: { $add: [{ $ifNull: ["$liveCount", 0] }, 1] },
               liveMemoryMb: { $add: [{ $ifNull: ["$liveMemoryMb", 0] }, image.memoryMb] },
+              recordBytes: { $add: [{ $ifNull: ["$recordBytes", 0] }, recordBytes] },
               ...(quotaOwner && ownedBy(quotaOwner)),
             },
           },
@@ -98,6 +111,8 @@ export function createQuotaOwners(db: Db): QuotaOwners & Usages {
       return {
         isWorkspaceDeleted: guard?.deletedAt !== undefined,
         workspace,
+        recordBytes: guard?.recordBytes ?? 0,
+        failures: guard?.failures,
         user:
           guard?.chargedTo && isUsageNeeded("user", quotas, workspace)
             ? await readOfUser(tx, guard.chargedTo)
@@ -106,9 +121,23 @@ export function createQuotaOwners(db: Db): QuotaOwners & Usages {
       };
     },
 
-    async release({ session }, { workspaceId, image }) {
+    async release({ session }, sandbox) {
+      const { workspaceId, image, updatedAt } = sandbox;
       const freed = { liveCount: -1, liveMemoryMb: -image.memoryMb };
-      await guards.updateOne({ _id: workspaceId }, { $inc: freed }, { session });
+      const guard = await guards.findOneAndUpdate({ _id: workspaceId }, { $inc: freed }, { session });
+      if (!isFailedAttempt(sandbox)) return;
+      const failures = countFailure(guard?.failures, updatedAt);
+      await guards.updateOne({ _id: workspaceId }, { $set: { failures } }, { session });
+    },
+
+    async releaseRecords({ session }, deleted) {
+      const freed = new Map<string, number>();
+      for (const { workspaceId, recordBytes = 0 } of deleted) {
+        freed.set(workspaceId, (freed.get(workspaceId) ?? 0) + recordBytes);
+      }
+      for (const [workspaceId, bytes] of freed) {
+        if (bytes > 0) await guards.updateOne({ _id: workspaceId }, { $inc: { recordBytes: -bytes } }, { session });
+      }
     },
   };
 }

@@ -68,7 +68,7 @@ export function describeSandboxes(name: string, open: () => Promise<SandboxStore
     });
 
     test("refuses a second record of the same idempotency key", async () => {
-      const record = { id: "c1", sealed: new Uint8Array([1, 2, 3]), service: "sandbox", workspace: "" };
+      const record = { id: "c1", sealed: new Uint8Array([1, 2, 3]), service: "sandbox", workspace: "", owner: "ann" };
       const first = sandboxOf({ workspaceId });
       await store.sandboxes.create(first, { ...withoutQuotas, record });
       const second = sandboxOf({ workspaceId });

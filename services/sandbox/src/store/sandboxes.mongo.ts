@@ -1,11 +1,13 @@
+import { afterPosition, type Db, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import {
-  afterPosition,
-  type Db,
-  deleteBatch,
-  type MongoDatabase,
-  type MongoTransaction,
-} from "@sandgate/kit/storage/mongo";
-import { checkCreate, isLimited } from "../domain/quota.ts";
+  type CreateState,
+  checkCreate,
+  chooseEvicted,
+  isLimited,
+  maxEvicted,
+  needsEviction,
+  type Quotas,
+} from "../domain/quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState, sandboxStates } from "../domain/sandbox.ts";
 import type { Usages } from "./quota-owners.mongo.ts";
 import type { ListPosition, Retention, Sandboxes, UnfinishedSandbox, UnfinishedSandboxes } from "./sandboxes.ts";
@@ -50,11 +52,43 @@ function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record 
   return { id: _id, ...record, labels: Object.fromEntries(labels.map(({ name, value }) => [name, value])) };
 }
 
+type Which = NonNullable<Parameters<ReturnType<typeof sandboxesOf>["find"]>[0]>;
+type EndedRecord = Pick<SandboxDocument, "_id" | "workspaceId" | "recordBytes">;
+
+const cleaned = { cleanedAt: { $exists: true } };
+
+/** The deletion of ended records, in the transaction of something else. */
+function createRecordDeletion(db: Db, usages: Usages) {
+  const sandboxes = sandboxesOf(db);
+  return {
+    /** Up to `limit` of them, those first that were cleaned first if that is asked for. */
+    async find({ session }: MongoTransaction, which: Which, limit: number, order?: { cleanedAt: 1 }) {
+      const found = sandboxes.find({ ...cleaned, ...which }, { session }).limit(limit);
+      return (order ? found.sort(order) : found).project<EndedRecord>({ workspaceId: 1, recordBytes: 1 }).toArray();
+    },
+    /** Returns how many. */
+    async run(tx: MongoTransaction, records: readonly EndedRecord[]): Promise<number> {
+      if (records.length === 0) return 0;
+      await sandboxes.deleteMany({ _id: { $in: records.map(({ _id }) => _id) } }, { session: tx.session });
+      await usages.releaseRecords(tx, records);
+      return records.length;
+    },
+  };
+}
+
 /** Labels of more sandboxes are not counted further. */
 const mostCounted = 1000;
 
 export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): Sandboxes {
   const sandboxes = sandboxesOf(db);
+
+  const deletion = createRecordDeletion(db, usages);
+
+  async function evict(tx: MongoTransaction, { workspaceId }: Sandbox, quotas: Quotas, state: CreateState) {
+    if (!needsEviction(quotas, state)) return;
+    const oldest = await deletion.find(tx, { workspaceId }, maxEvicted, { cleanedAt: 1 });
+    await deletion.run(tx, chooseEvicted(quotas, state, oldest));
+  }
 
   const isNameTaken = async ({ session }: MongoTransaction, { workspaceId, name }: Sandbox): Promise<boolean> =>
     (await sandboxes.findOne({ workspaceId, name, live: true }, { session, projection: { _id: 1 } })) !== null;
@@ -98,7 +132,9 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
         signal?.throwIfAborted();
         const reserved = await usages.reserve(tx, sandbox, o);
         await tx.keepIdempotencyRecord(o.record);
-        checkCreate(sandbox, o.quotas, { ...reserved, isNameTaken: await isNameTaken(tx, sandbox) });
+        const state = { ...reserved, isNameTaken: await isNameTaken(tx, sandbox) };
+        checkCreate(sandbox, o.quotas, state);
+        await evict(tx, sandbox, o.quotas, state);
         await sandboxes.insertOne(toDocument(sandbox), { session: tx.session });
         await tx.publish(o.events);
       };
@@ -197,10 +233,11 @@ export function createUnfinishedSandboxes(db: Db): UnfinishedSandboxes {
   };
 }
 
-const cleaned = { cleanedAt: { $exists: true } };
-
-export function createRetention(db: Db): Retention {
+export function createRetention({ db, write }: MongoDatabase, usages: Usages): Retention {
   const sandboxes = sandboxesOf(db);
+  const deletion = createRecordDeletion(db, usages);
+  const deleteBatch = (which: Which, limit: number) =>
+    write(async (tx) => deletion.run(tx, await deletion.find(tx, which, limit)));
   return {
     async listLive(workspaceId, limit) {
       return (await sandboxes.find({ workspaceId, live: true }).limit(limit).toArray()).map(toSandbox);
@@ -208,7 +245,7 @@ export function createRetention(db: Db): Retention {
     async listUncleaned(workspaceId, limit) {
       return (await sandboxes.find({ workspaceId, uncleaned: true }).limit(limit).toArray()).map(toSandbox);
     },
-    deleteCleaned: (workspaceId, limit) => deleteBatch(sandboxes, { workspaceId, ...cleaned }, limit),
-    deleteEndedBefore: (before, limit) => deleteBatch(sandboxes, { ...cleaned, stoppedAt: { $lt: before } }, limit),
+    deleteCleaned: (workspaceId, limit) => deleteBatch({ workspaceId }, limit),
+    deleteEndedBefore: (before, limit) => deleteBatch({ stoppedAt: { $lt: before } }, limit),
   };
 }

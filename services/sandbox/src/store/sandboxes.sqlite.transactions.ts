@@ -1,8 +1,9 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { checkCreate } from "../domain/quota.ts";
-import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
-import { assignQuotaOwner, releaseUsage, reserveUsage } from "./quota-owners.sqlite.transactions.ts";
-import { encodeRecord } from "./sandbox-rows.sqlite.ts";
+import { type CreateState, checkCreate, chooseEvicted, needsEviction, type Quotas } from "../domain/quota.ts";
+import { hasEnded, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { labelKeysOf } from "./label-keys.sqlite.ts";
+import { assignQuotaOwner, releaseRecords, releaseUsage, reserveUsage } from "./quota-owners.sqlite.transactions.ts";
+import { decodeRow, encodeRecord, type Row } from "./sandbox-rows.sqlite.ts";
 import type { CreateOptions } from "./sandboxes.ts";
 
 function isNameTaken({ db }: Transaction, { workspaceId, name }: Sandbox): boolean {
@@ -22,25 +23,75 @@ function insert({ db }: Transaction, sandbox: Sandbox): void {
     createdAt,
     encodeRecord(sandbox),
   );
-  for (const [label, value] of Object.entries(sandbox.labels)) {
+  for (const label of labelKeysOf(sandbox)) {
     db.run(
-      "INSERT INTO labels (sandbox_id, name, value, workspace_id, state, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-      id,
+      "INSERT INTO label_keys (label, state, created_at, sandbox_id) VALUES (?, ?, ?, ?)",
       label,
-      value,
-      workspaceId,
       state,
       createdAt,
+      id,
     );
   }
+}
+
+function changeLabelKeys({ db }: Transaction, sandbox: Sandbox, from: SandboxState): void {
+  for (const label of labelKeysOf(sandbox)) {
+    db.run(
+      "UPDATE label_keys SET state = ? WHERE label = ? AND state = ? AND created_at = ? AND sandbox_id = ?",
+      sandbox.state,
+      label,
+      from,
+      sandbox.createdAt,
+      sandbox.id,
+    );
+  }
+}
+
+function findRecords({ db }: Transaction, which: string, ...parameters: (string | number | Date)[]): Sandbox[] {
+  return db.all<Row>(`SELECT record, cleaned_at FROM sandboxes WHERE ${which}`, ...parameters).map(decodeRow);
+}
+
+/** Returns how many. */
+function deleteRecords(tx: Transaction, records: readonly Sandbox[]): number {
+  for (const sandbox of records) {
+    const { id, state, createdAt } = sandbox;
+    for (const label of labelKeysOf(sandbox)) {
+      tx.db.run(
+        "DELETE FROM label_keys WHERE label = ? AND state = ? AND created_at = ? AND sandbox_id = ?",
+        label,
+        state,
+        createdAt,
+        id,
+      );
+    }
+    tx.db.run("DELETE FROM sandboxes WHERE id = ?", id);
+  }
+  releaseRecords(tx, records);
+  return records.length;
+}
+
+/** Those that were cleaned first come first. Records may be large, and mostly one is needed. */
+function* readCleaned(tx: Transaction, workspaceId: string): Generator<Sandbox> {
+  const cleaned = "workspace_id = ? AND cleaned_at IS NOT NULL ORDER BY cleaned_at LIMIT 2 OFFSET ?";
+  for (let read = 0; ; read += 2) {
+    const records = findRecords(tx, cleaned, workspaceId, read);
+    yield* records;
+    if (records.length < 2) return;
+  }
+}
+
+function evictRecords(tx: Transaction, { workspaceId }: Sandbox, quotas: Quotas, state: CreateState): void {
+  if (!needsEviction(quotas, state)) return;
+  deleteRecords(tx, chooseEvicted(quotas, state, readCleaned(tx, workspaceId)));
 }
 
 export const sandboxTransactions = {
   createSandbox(tx: Transaction, sandbox: Sandbox, { quotaOwner, quotas, events, record }: CreateOptions): void {
     tx.keepIdempotencyRecord(record);
     if (quotaOwner) assignQuotaOwner(tx, sandbox.workspaceId, quotaOwner);
-    const usages = reserveUsage(tx, sandbox, quotas);
-    checkCreate(sandbox, quotas, { ...usages, isNameTaken: isNameTaken(tx, sandbox) });
+    const state = { ...reserveUsage(tx, sandbox, quotas), isNameTaken: isNameTaken(tx, sandbox) };
+    checkCreate(sandbox, quotas, state);
+    evictRecords(tx, sandbox, quotas, state);
     insert(tx, sandbox);
     tx.publish(events);
   },
@@ -61,7 +112,7 @@ export const sandboxTransactions = {
       encodeRecord(sandbox),
       id,
     );
-    if (state !== before.state) tx.db.run("UPDATE labels SET state = ? WHERE sandbox_id = ?", state, id);
+    if (state !== before.state) changeLabelKeys(tx, sandbox, before.state);
     if (hasEnded(state) && !hasEnded(before.state)) releaseUsage(tx, sandbox);
     tx.publish(events);
     return true;
@@ -75,21 +126,14 @@ export const sandboxTransactions = {
     );
   },
 
-  deleteCleaned({ db }: Transaction, workspaceId: string, limit: number): number {
-    return db.run(
-      `DELETE FROM sandboxes WHERE id IN
-         (SELECT id FROM sandboxes WHERE workspace_id = ? AND cleaned_at IS NOT NULL LIMIT ?)`,
-      workspaceId,
-      limit,
+  deleteCleaned(tx: Transaction, workspaceId: string, limit: number): number {
+    return deleteRecords(
+      tx,
+      findRecords(tx, "workspace_id = ? AND cleaned_at IS NOT NULL LIMIT ?", workspaceId, limit),
     );
   },
 
-  deleteEndedBefore({ db }: Transaction, before: Date, limit: number): number {
-    return db.run(
-      `DELETE FROM sandboxes WHERE id IN
-         (SELECT id FROM sandboxes WHERE cleaned_at IS NOT NULL AND stopped_at < ? LIMIT ?)`,
-      before,
-      limit,
-    );
+  deleteEndedBefore(tx: Transaction, before: Date, limit: number): number {
+    return deleteRecords(tx, findRecords(tx, "cleaned_at IS NOT NULL AND stopped_at < ? LIMIT ?", before, limit));
   },
 } satisfies Transactions;

@@ -79,7 +79,8 @@ export function createUnfinishedSandboxes({ read, write }: Database): Unfinished
     },
     async countByState() {
       const rows = read.all<{ state: SandboxState; count: number }>(
-        "SELECT state, count(*) AS count FROM sandboxes WHERE cleaned_at IS NULL GROUP BY state",
+        `SELECT state, count(*) AS count FROM sandboxes INDEXED BY sandboxes_unfinished_by_state
+         WHERE cleaned_at IS NULL AND state > '' GROUP BY state`,
       );
       return Object.fromEntries(rows.map(({ state, count }) => [state, count]));
     },
@@ -89,10 +90,12 @@ export function createUnfinishedSandboxes({ read, write }: Database): Unfinished
 
 export function createRetention({ read, write }: Database): Retention {
   const list = (condition: string, workspaceId: string, limit: number) =>
-    read.all<Row>(`${select} WHERE workspace_id = ? AND ${condition} LIMIT ?`, workspaceId, limit).map(decodeRow);
+    read.all<Row>(`${select} ${condition} AND workspace_id = ? LIMIT ?`, workspaceId, limit).map(decodeRow);
   return {
-    listLive: async (workspaceId, limit) => list("state IN ('provisioning', 'ready')", workspaceId, limit),
-    listUncleaned: async (workspaceId, limit) => list("cleaned_at IS NULL", workspaceId, limit),
+    listLive: async (workspaceId, limit) => list("WHERE state IN ('provisioning', 'ready')", workspaceId, limit),
+    // Named, as the planner would go through all that have ended.
+    listUncleaned: async (workspaceId, limit) =>
+      list("INDEXED BY sandboxes_uncleaned WHERE cleaned_at IS NULL", workspaceId, limit),
     deleteCleaned: write.deleteCleaned,
     deleteEndedBefore: write.deleteEndedBefore,
   };

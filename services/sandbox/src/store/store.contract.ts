@@ -1,6 +1,7 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { describeImageUses } from "./image-uses.contract.ts";
 import { describeQuotas } from "./quota-owners.contract.ts";
+import { describeRecordQuotas } from "./record-quotas.contract.ts";
 import { describeRetention } from "./retention.contract.ts";
 import { describeSandboxes } from "./sandboxes.contract.ts";
 import type { SandboxStore } from "./store.ts";
@@ -9,6 +10,7 @@ import type { SandboxStore } from "./store.ts";
 export function describeSandboxStore(name: string, open: () => Promise<SandboxStore>): void {
   describeSandboxes(name, open);
   describeQuotas(name, open);
+  describeRecordQuotas(name, open);
   describeRetention(name, open);
   describeImageUses(name, open);
 

@@ -7,7 +7,13 @@ import { sandboxProvisioned } from "../events.ts";
 import type { SandboxStore } from "./store.ts";
 
 const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
-export const unlimited = { workspace: noQuota, user: noQuota, installation: noQuota };
+export const unlimited: Quotas = {
+  workspace: noQuota,
+  user: noQuota,
+  installation: noQuota,
+  maxRecordBytes: 0,
+  maxFailuresPerHour: 0,
+};
 /** Of a create that no quota limits and that causes no event. */
 export const withoutQuotas = { quotas: unlimited, events: [] };
 

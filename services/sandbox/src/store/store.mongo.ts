@@ -1,7 +1,7 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { createCollections, type Db, type MongoMigration, openMongo } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
-import { createPurges, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
+import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
 import { createImageUses } from "./image-uses.mongo.ts";
 import { createQuotaOwners } from "./quota-owners.mongo.ts";
 import { createRetention, createSandboxes, createUnfinishedSandboxes, sandboxIndexes } from "./sandboxes.mongo.ts";
@@ -95,6 +95,11 @@ const migrations: readonly MongoMigration[] = [
         ],
       }),
   },
+  {
+    name: "sandbox 7: purged workspaces by age",
+    expands: true,
+    run: (db) => createCollections(db, { guards: [purgedIndex] }),
+  },
 ];
 
 async function findInstallationId(db: Db): Promise<string> {
@@ -118,7 +123,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     ...serviceStoreOf(database),
     sandboxes: createSandboxes(database, owners),
     unfinished: createUnfinishedSandboxes(db),
-    retention: createRetention(db),
+    retention: createRetention(database, owners),
     quotaOwners: owners,
     imageUses: createImageUses(db),
     purges: createPurges(db.collection("guards"), write),

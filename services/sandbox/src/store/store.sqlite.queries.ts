@@ -1,6 +1,7 @@
 // Loaded by the database's reader thread: nothing heavy is imported here.
 import type { Queries, QueryConnection } from "@sandgate/kit/storage/sqlite";
 import { type SandboxState, sandboxStates } from "../domain/sandbox.ts";
+import { labelKeyOf } from "./label-keys.sqlite.ts";
 import type { Row } from "./sandbox-rows.sqlite.ts";
 import type { InstallationFilter, ListPosition } from "./sandboxes.ts";
 
@@ -29,17 +30,20 @@ function listPositions(
   after: ListPosition | undefined,
   limit: number,
 ): ListPosition[] {
-  const from = { workspaceId, createdAt: after?.createdAt ?? Number.MAX_SAFE_INTEGER, id: after?.id ?? "", limit };
+  const from = { createdAt: after?.createdAt ?? Number.MAX_SAFE_INTEGER, id: after?.id ?? "", limit };
   const wanted = states.length === 0 && label ? sandboxStates : [...new Set(states)];
   const select = label
-    ? `SELECT created_at, sandbox_id AS id FROM labels
-       WHERE workspace_id = :workspaceId AND name = :name AND value = :value AND (created_at, sandbox_id) < (:createdAt, :id)`
+    ? "SELECT created_at, sandbox_id AS id FROM label_keys WHERE label = :label AND (created_at, sandbox_id) < (:createdAt, :id)"
     : "SELECT created_at, id FROM sandboxes WHERE workspace_id = :workspaceId AND (created_at, id) < (:createdAt, :id)";
   const selects = wanted.length === 0 ? [select] : wanted.map((_, index) => `${select} AND state = :state${index}`);
   return db
     .all<{ created_at: number; id: string }>(
       `${selects.join(" UNION ALL ")} ORDER BY created_at DESC, id DESC LIMIT :limit`,
-      { ...from, ...label, ...Object.fromEntries(wanted.map((state, index) => [`state${index}`, state])) },
+      {
+        ...from,
+        ...(label ? { label: labelKeyOf(workspaceId, label) } : { workspaceId }),
+        ...Object.fromEntries(wanted.map((state, index) => [`state${index}`, state])),
+      },
     )
     .map((row) => ({ createdAt: new Date(row.created_at), id: row.id }));
 }
@@ -55,16 +59,24 @@ export const queries = {
     after: ListPosition | undefined,
     limit: number,
   ): { rows: Row[]; next: ListPosition | undefined } {
-    const others = list.labels.slice(1);
+    const others = list.labels.slice(1).map((label) => labelKeyOf(list.workspaceId, label));
     const rows: Row[] = [];
     let position = after;
     let seen = 0;
     // Most lists end with the first chunk. Chunks grow while the other labels are looked for in vain.
     for (let size = limit; size > 0; size = Math.min(2 * size, stepSize - seen)) {
       const positions = listPositions(db, list, position, size);
-      for (const { id } of positions) {
-        const hasOthers = others.every(({ name, value }) =>
-          db.get("SELECT 1 FROM labels WHERE sandbox_id = ? AND name = ? AND value = ?", id, name, value),
+      for (const { id, createdAt } of positions) {
+        // In whatever state: it may have changed since the position was read.
+        const hasOthers = others.every((label) =>
+          db.get(
+            `SELECT 1 FROM label_keys WHERE label = ? AND state IN (SELECT value FROM json_each(?))
+               AND created_at = ? AND sandbox_id = ?`,
+            label,
+            JSON.stringify(sandboxStates),
+            createdAt,
+            id,
+          ),
         );
         if (!hasOthers) continue;
         const row = db.get<Row>("SELECT record, cleaned_at FROM sandboxes WHERE id = ?", id);
@@ -110,11 +122,8 @@ export const queries = {
     const counted = labels.map((label) => {
       const row = db.get<{ sandboxes: number }>(
         `SELECT count(*) AS sandboxes FROM (
-           SELECT 1 FROM labels WHERE workspace_id = ? AND name = ? AND value = ?
-             AND state IN (SELECT value FROM json_each(?)) LIMIT ?)`,
-        workspaceId,
-        label.name,
-        label.value,
+           SELECT 1 FROM label_keys WHERE label = ? AND state IN (SELECT value FROM json_each(?)) LIMIT ?)`,
+        labelKeyOf(workspaceId, label),
         JSON.stringify(states.length === 0 ? sandboxStates : states),
         mostCounted,
       );

@@ -1,6 +1,6 @@
 // Loaded by the database's writer thread: nothing heavy is imported here.
 import type { SqliteMigration, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
+import { purgedIndex, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
 import { imageUseTransactions } from "./image-uses.sqlite.transactions.ts";
 import { quotaOwnerTransactions } from "./quota-owners.sqlite.transactions.ts";
 import { sandboxTransactions } from "./sandboxes.sqlite.transactions.ts";
@@ -60,6 +60,59 @@ export const migrations: readonly SqliteMigration[] = [
   "CREATE TABLE image_uses (name TEXT PRIMARY KEY, used_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
   // For operators' lists over all workspaces.
   `CREATE INDEX sandboxes_of_all ON sandboxes (state, created_at, id);
+   CREATE INDEX sandboxes_of_user ON sandboxes (record ->> '$.createdBy', state, created_at, id);`,
+  // Labels may be long, and the record has them: lists need a hash of each alone.
+  `CREATE TABLE label_keys (
+     label BLOB NOT NULL,
+     state TEXT NOT NULL,
+     created_at INTEGER NOT NULL,
+     sandbox_id TEXT NOT NULL,
+     PRIMARY KEY (label, state, created_at, sandbox_id)
+   ) STRICT, WITHOUT ROWID;
+   CREATE TRIGGER labels_replaced AFTER DELETE ON labels BEGIN
+     INSERT INTO label_keys (label, state, created_at, sandbox_id)
+     VALUES (hash_texts(old.workspace_id, old.name, old.value), old.state, old.created_at, old.sandbox_id);
+   END;`,
+  {
+    batches:
+      "DELETE FROM labels WHERE (sandbox_id, name) IN (SELECT sandbox_id, name FROM labels ORDER BY sandbox_id LIMIT 1000)",
+  },
+  "DROP TABLE labels;",
+  `ALTER TABLE guards ADD COLUMN record_bytes INTEGER NOT NULL DEFAULT 0;
+   ALTER TABLE guards ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;
+   -- The end of the hour that they are counted in.
+   ALTER TABLE guards ADD COLUMN failures_until INTEGER NOT NULL DEFAULT 0;
+   CREATE INDEX sandboxes_cleaned ON sandboxes (workspace_id, cleaned_at) WHERE cleaned_at IS NOT NULL;`,
+  purgedIndex,
+  // Records are too large for a table without rowids, whose inner pages hold rows too.
+  `CREATE TABLE records (
+     id TEXT PRIMARY KEY,
+     version INTEGER NOT NULL,
+     workspace_id TEXT NOT NULL,
+     name TEXT NOT NULL,
+     state TEXT NOT NULL,
+     created_at INTEGER NOT NULL,
+     stopped_at INTEGER,
+     cleaned_at INTEGER,
+     record TEXT NOT NULL
+   ) STRICT;`,
+  {
+    batches: `INSERT INTO records
+      SELECT id, version, workspace_id, name, state, created_at, stopped_at, cleaned_at, record FROM sandboxes
+      WHERE id > (SELECT coalesce(max(id), '') FROM records) ORDER BY id LIMIT 5000`,
+  },
+  `DROP TABLE sandboxes;
+   ALTER TABLE records RENAME TO sandboxes;
+   CREATE UNIQUE INDEX sandboxes_live_name ON sandboxes (workspace_id, name) WHERE state IN ('provisioning', 'ready');
+   CREATE INDEX sandboxes_by_name ON sandboxes (workspace_id, name, created_at, id);
+   CREATE INDEX sandboxes_newest ON sandboxes (workspace_id, created_at, id);
+   CREATE INDEX sandboxes_unfinished ON sandboxes (id) WHERE cleaned_at IS NULL;
+   CREATE INDEX sandboxes_unfinished_by_state ON sandboxes (state) WHERE cleaned_at IS NULL;
+   CREATE INDEX sandboxes_uncleaned ON sandboxes (workspace_id) WHERE cleaned_at IS NULL;
+   CREATE INDEX sandboxes_cleaned ON sandboxes (workspace_id, cleaned_at) WHERE cleaned_at IS NOT NULL;
+   CREATE INDEX sandboxes_ended ON sandboxes (stopped_at) WHERE cleaned_at IS NOT NULL;
+   CREATE INDEX sandboxes_by_state ON sandboxes (workspace_id, state, created_at, id);
+   CREATE INDEX sandboxes_of_all ON sandboxes (state, created_at, id);
    CREATE INDEX sandboxes_of_user ON sandboxes (record ->> '$.createdBy', state, created_at, id);`,
 ];
 

@@ -64,7 +64,8 @@ async function checkHost({ runtimeProblem, diskShortage }: ProvisionContext): Pr
   const problem = runtimeProblem();
   if (problem?.reason === "ISOLATION_UNAVAILABLE") {
     throw new DomainError("PROVISIONING_FAILED", "Sandboxes can't be isolated on this host.", {
-      hint: problem.message,
+      hint: "Ask the operator: the log and /readyz of sandbox say what is missing.",
+      cause: problem,
     });
   }
   const shortage = await diskShortage();

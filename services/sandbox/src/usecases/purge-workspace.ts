@@ -6,7 +6,7 @@ import type { Changes } from "./changes.ts";
 /** How many live sandboxes are stopped at once. */
 const stopBatch = 100;
 /** How many records are deleted in one transaction. */
-const batchSize = 500;
+const batchSize = 50;
 
 /**
  * Stops a batch of a deleted workspace's live sandboxes; once none has a container any more, deletes their records.

@@ -1,3 +1,4 @@
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { Sandbox } from "../domain/sandbox.ts";
 import type { Sandboxes } from "../store/sandboxes.ts";
 import type { Changes } from "./changes.ts";
@@ -17,11 +18,11 @@ export async function waitUntilSettled(o: {
   signal: AbortSignal;
 }): Promise<(Sandbox | undefined)[]> {
   const watch = o.changes.watch(new Set(o.ids));
-  const deadline = Date.now() + o.timeoutMs;
+  const deadline = monotonicMs() + o.timeoutMs;
   try {
     for (;;) {
       const sandboxes = await Promise.all(o.ids.map((id) => o.sandboxes.get(id)));
-      const leftMs = deadline - Date.now();
+      const leftMs = deadline - monotonicMs();
       const settled = sandboxes.every((sandbox) => sandbox?.state !== "provisioning");
       if (settled || leftMs <= 0 || o.signal.aborted) {
         return sandboxes;

@@ -3,7 +3,7 @@ import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { capabilities } from "../isolation/capabilities.ts";
 import type { RuntimeSpec } from "../lifecycle.ts";
-import type { Volumes } from "./image-check.ts";
+import type { ImagePaths } from "./image-check.ts";
 
 /**
  * Keeps the engine's embedded resolver (127.0.0.11) out of the container, which would tell it the names and addresses
@@ -31,7 +31,7 @@ export interface ContainerAllocation {
   networkName: string;
   /** The control group that the container's is made in. Undefined: the engine's default. */
   cgroupParent: string | undefined;
-  volumes: Volumes;
+  volumes: ImagePaths["volumes"];
 }
 
 /**

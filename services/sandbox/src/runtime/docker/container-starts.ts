@@ -2,10 +2,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Container, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { RuntimeSpec } from "../lifecycle.ts";
-import { withoutLayers } from "../start-failures.ts";
+import { type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
+import { startFailureOf } from "../start-failures.ts";
 import { type ContainerAllocation, type ContainerDefaults, containerOptionsOf } from "./container-options.ts";
-import { createImageCheck } from "./image-check.ts";
+import { makeFolders } from "./folders.ts";
+import { createImageCheck, noPaths } from "./image-check.ts";
 import type { Isolation } from "./isolation.ts";
 import type { Networks } from "./networks.ts";
 import type { InspectedContainer } from "./observation.ts";
@@ -19,7 +20,7 @@ const creationRetryMs = 100;
  * How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine.
  */
 const configurationFault =
-  /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: .* is not a directory/i;
+  /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: [^:]* is not a directory/i;
 
 /** How the engine reports a network without a free address, and one that was removed. */
 const networkFull = /no available IPv4 addresses/i;
@@ -55,7 +56,7 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
     } catch (error) {
       const status = statusOf(error);
       const message = engineMessageOf(error);
-      if (limitsDisk && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
+      if (limitsDisk && isStorageRefusal(message)) {
         storageLimit.markMissing(message);
         return create(spec, allocation);
       }
@@ -72,9 +73,13 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
     }
   }
 
-  /** Starts a container. One whose network is full or gone is removed instead, to be made on another. */
-  async function start(container: Container, networkName: string): Promise<void> {
+  /**
+   * Makes folders in a container and starts it. One whose network is full or gone is removed instead, to be made on
+   * another.
+   */
+  async function start(container: Container, networkName: string, folders: readonly string[]): Promise<void> {
     try {
+      await makeFolders(container, folders);
       await ignoreStatus(
         [304],
         callEngine((abortSignal) => container.start({ abortSignal })),
@@ -102,17 +107,18 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
     const perWorkspace = o.networkPerWorkspace ?? host.tellsNeighbours;
     let container = await inspect(spec.sandboxId);
     const isNew = container === undefined;
-    const volumes = container && isStarted(container) ? [] : await checkImage(spec.reference);
+    const paths = container && isStarted(container) ? undefined : await checkImage(spec.reference);
+    const { volumes, folders } = paths ?? noPaths;
     // A name can be taken before its container is visible: another process is creating it, or it is being removed.
     for (let attempt = 1; attempt <= creationAttempts; attempt++) {
       if (container && isStarted(container)) break;
       if (container) {
-        await start(engine.getContainer(container.info.Id), container.info.HostConfig.NetworkMode ?? "");
+        await start(engine.getContainer(container.info.Id), container.info.HostConfig.NetworkMode ?? "", folders);
       } else {
         if (attempt > 1) await delay(creationRetryMs);
         const networkName = await networks.choose(spec.workspaceId, { perWorkspace });
         const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes });
-        if (created) await start(created, networkName);
+        if (created) await start(created, networkName, folders);
       }
       container = await inspect(spec.sandboxId);
     }
@@ -124,6 +130,11 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
     await isolation.verifyTotals();
     return container;
   };
+}
+
+/** Whether the engine refused a limit of the container's disk. */
+function isStorageRefusal(message: string): boolean {
+  return /storage-opt/i.test(message) || (/storage driver/i.test(message) && /quota|size/i.test(message));
 }
 
 function isStarted({ info }: InspectedContainer): boolean {
@@ -140,8 +151,6 @@ function requireNoVolumes({ info: { Mounts: mounts } }: InspectedContainer): voi
   );
 }
 
-/** PROVISIONING_FAILED with the engine's message, without the layers it came through. */
 function toProvisioningFailed(error: unknown): DomainError {
-  const message = withoutLayers(engineMessageOf(error));
-  return new DomainError("PROVISIONING_FAILED", `The container could not be started: ${message}`, { cause: error });
+  return new SandboxRefused(startFailureOf(engineMessageOf(error)), { cause: error });
 }

@@ -1,4 +1,4 @@
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import { messageOf } from "@sandgate/kit/base/domain-error";
@@ -76,6 +76,19 @@ export function createControlGroup(o: {
       if (isPending) await apply();
     },
   };
+}
+
+/** Removes the group where it is the engine's cgroupfs that left it, of each controller, and answers which folders. */
+export async function removeControlGroup({ controlGroup }: HostNames, root = "/sys/fs/cgroup"): Promise<string[]> {
+  const removed: string[] = [];
+  // With control groups v1 there is one of each controller.
+  for (const folder of [".", ...((await exists(root)) ? await readdir(root) : [])]) {
+    const path = join(root, folder, controlGroup);
+    if (!(await exists(path))) continue;
+    await rmdir(path);
+    removed.push(`control group ${path}`);
+  }
+  return removed;
 }
 
 function nameOf({ CgroupDriver: driver }: CgroupInfo, names: HostNames): string | undefined {

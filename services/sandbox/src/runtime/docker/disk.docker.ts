@@ -1,26 +1,27 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { containerNameOf } from "@sandgate/container-labels";
-import { type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { type ContainerInspectInfo, callEngine, type Engine, openChanges } from "@sandgate/docker-engine/client";
 import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
-import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { DiskUse, RuntimeDisk } from "../disk.ts";
 import { exists } from "./files.ts";
 
 const execute = promisify(execFile);
 
-/** The engine walks through all files: of millions for some seconds. */
+/** Of millions of files, for some seconds. */
 const measureTimeoutMs = 120_000;
+/** More changed files than this are not counted: no limit is as high. */
+const maxChanges = 10_000_000;
 
 /** With the length of all files that were written, which dockerode's types lack. */
 type Measured = ContainerInspectInfo & { SizeRw?: number };
 
-/** The disk of a Docker-compatible engine. `limitMb` is what a sandbox may write. */
-export function createDockerDisk({ engine, limitMb }: { engine: Engine; limitMb: number }): RuntimeDisk {
+/** The disk of a Docker-compatible engine. */
+export function createDockerDisk({ engine }: { engine: Engine }): RuntimeDisk {
   return {
     async measure(sandboxId, signal) {
       try {
-        return await measureUse(engine, sandboxId, limitMb * mebibyte, signal);
+        return await measureUse(engine, sandboxId, signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         throw toRuntimeUnavailable(error);
@@ -34,30 +35,28 @@ export function createDockerDisk({ engine, limitMb }: { engine: Engine; limitMb:
 }
 
 /**
- * The engine adds up the lengths of files, and a file with holes, as databases make them, may be longer than the disk.
- * So what is more than `limitBytes` is measured again by the blocks that files take, where that can be done.
+ * Measures what files take on the disk where that can be seen from here. Elsewhere the engine adds up their lengths,
+ * and lists the files.
  */
-async function measureUse(
-  engine: Engine,
-  sandboxId: string,
-  limitBytes: number,
-  signal: AbortSignal,
-): Promise<DiskUse> {
+async function measureUse(engine: Engine, sandboxId: string, signal: AbortSignal): Promise<DiskUse | undefined> {
   const container = engine.getContainer(containerNameOf(sandboxId));
   const limits = { signal, timeoutMs: measureTimeoutMs };
-  const info: Measured | undefined = await ignoreStatus(
-    [404],
-    callEngine((abortSignal) => {
-      const options = { size: true, abortSignal };
+  const inspect = async (size: boolean): Promise<Measured | undefined> => {
+    const asking = callEngine((abortSignal) => {
+      const options = { size, abortSignal };
       return container.inspect(options);
-    }, limits),
-  );
+    }, limits);
+    return ignoreStatus([404], asking);
+  };
+  const info = await inspect(false);
   if (!info?.State.Running) return undefined;
-  if (info.HostConfig.StorageOpt?.size !== undefined) return "limited";
-  const bytes = info.SizeRw ?? 0;
-  const folder = upperFolderOf(info.GraphDriver.Data);
-  if (bytes <= limitBytes || folder === undefined || !(await exists(folder))) return bytes;
-  return (await findBlockBytes(folder, signal)) ?? bytes;
+  const isLimited = info.HostConfig.StorageOpt?.size !== undefined;
+  const seen = await measureFolder(upperFolderOf(info.GraphDriver.Data), signal);
+  const bytes = isLimited ? undefined : (seen.bytes ?? (await inspect(true))?.SizeRw);
+  const inodes =
+    seen.inodes ??
+    (await countChanges(engine, info.Id, AbortSignal.any([signal, AbortSignal.timeout(measureTimeoutMs)])));
+  return { ...(bytes !== undefined && { bytes }), ...(inodes !== undefined && { inodes }) };
 }
 
 /** Where overlay2 keeps what a container writes. */
@@ -65,14 +64,37 @@ function upperFolderOf(data: object | null): string | undefined {
   return data && "UpperDir" in data && typeof data.UpperDir === "string" ? data.UpperDir : undefined;
 }
 
-/** Undefined where `du` can't measure it. */
-async function findBlockBytes(folder: string, signal: AbortSignal): Promise<number | undefined> {
+/** Measures what is in a folder, as far as `du` can: a file with holes may be longer than the disk. */
+async function measureFolder(folder: string | undefined, signal: AbortSignal): Promise<DiskUse> {
+  if (folder === undefined || !(await exists(folder))) return {};
   const options = { signal, timeout: measureTimeoutMs };
-  const { stdout } = await execute("du", ["-s", "-x", "-k", folder], options).catch((error: unknown) => {
+  const script = 'echo "bytes $(du -s -x -k "$0")"; echo "inodes $(du -s -x --inodes "$0")"';
+  const { stdout } = await execute("sh", ["-c", script, folder], options).catch((error: unknown) => {
     signal.throwIfAborted();
     // Where files go while it reads them, it prints the sum of the others and fails.
     return { stdout: error instanceof Error && "stdout" in error ? String(error.stdout) : "" };
   });
-  const kibibytes = Number.parseInt(stdout, 10);
-  return Number.isNaN(kibibytes) ? undefined : kibibytes * 1024;
+  const [, kibibytes] = /^bytes (\d+)/m.exec(stdout) ?? [];
+  const [, inodes] = /^inodes (\d+)/m.exec(stdout) ?? [];
+  return {
+    ...(kibibytes !== undefined && { bytes: Number(kibibytes) * 1024 }),
+    ...(inodes !== undefined && { inodes: Number(inodes) }),
+  };
+}
+
+/** Counts the files that the engine lists as changed, without keeping the list, which is as long as a tenant likes. */
+async function countChanges(engine: Engine, containerId: string, signal: AbortSignal): Promise<number | undefined> {
+  // A quote in a name is escaped, so that no name has this.
+  const mark = '"Kind":';
+  let count = 0;
+  let rest = "";
+  const changes = await ignoreStatus([404], openChanges(engine, containerId, signal));
+  if (!changes) return undefined;
+  for await (const chunk of changes.setEncoding("latin1")) {
+    const text = `${rest}${chunk}`;
+    for (let at = text.indexOf(mark); at >= 0; at = text.indexOf(mark, at + mark.length)) count += 1;
+    rest = text.slice(-(mark.length - 1));
+    if (count > maxChanges) break;
+  }
+  return count;
 }

@@ -94,6 +94,28 @@ export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames
   };
 }
 
+/** Removes every rule and chain of an installation, whatever its policy was, and answers which. */
+export async function removeFirewallRules(names: HostNames): Promise<string[]> {
+  const removed: string[] = [];
+  for (const command of ["iptables", ...((await exists("/proc/net/if_inet6")) ? ["ip6tables"] : [])]) {
+    const lines = (await runIptables(command, ["-S"])).split("\n");
+    const isJump = (line: string) => line.startsWith("-A ") && line.includes(` ${bridgesOf(names)} -j `);
+    const jumps = lines.filter((line) => isJump(line) && !line.startsWith(`-A ${names.chainPrefix}-`));
+    const chains = lines.flatMap((line) =>
+      line.startsWith(`-N ${names.chainPrefix}-`) ? [line.slice("-N ".length)] : [],
+    );
+    const removals = [
+      ...jumps.map((line) => line.replace("-A", "-D")),
+      ...chains.map((chain) => `-F ${chain}`),
+      ...chains.map((chain) => `-X ${chain}`),
+    ];
+    if (removals.length === 0) continue;
+    await runIptables(`${command}-restore`, ["--noflush"], ["*filter", ...removals, "COMMIT", ""].join("\n"));
+    removed.push(...[...jumps, ...chains].map((what) => `${command} ${what}`));
+  }
+  return removed;
+}
+
 function ipv4Firewall(policy: NetworkPolicy, names: HostNames): Firewall {
   const resolvers = policy.nameservers.filter(isDenied).map((address) => ({ network: `${address}/32`, port: 53 }));
   const input = `${names.chainPrefix}-INPUT`;

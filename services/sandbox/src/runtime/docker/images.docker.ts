@@ -80,20 +80,23 @@ export function explainPullFailure(error: unknown, registryHost: string): Domain
   if (statusOf(error) === undefined) return toRuntimeUnavailable(error);
   const message = engineMessageOf(error);
   const cause = { cause: error };
-  if (/manifest unknown|name unknown|not found: |repository .* not found|no such image/i.test(message)) {
+  if (/manifest unknown|name unknown|not found: |repository \S+ not found|no such image/i.test(message)) {
     return new DomainError("IMAGE_NOT_FOUND_IN_REGISTRY", `The image was not found at ${registryHost}.`, cause);
   }
   if (
-    /unauthorized|no basic auth credentials|access.*denied|denied:|authentication required|403 forbidden/i.test(message)
+    /unauthorized|no basic auth credentials|access (?:to the resource is )?denied|denied:|authentication required|403 forbidden/i.test(
+      message,
+    )
   ) {
     return new DomainError("IMAGE_PULL_UNAUTHORIZED", `${registryHost} refused the credential for this image.`, cause);
   }
   if (
-    /no matching manifest|unsupported (media|manifest)|image operating system|invalid reference|does not match .*platform/i.test(
+    /no matching manifest|unsupported (media|manifest)|image operating system|invalid reference|does not match the \w+ platform/i.test(
       message,
     )
   ) {
-    return new DomainError("PROVISIONING_FAILED", `The image can't run here: ${message}`, cause);
+    const text = "The image can't run here: it is for another platform, or of a form that the engine doesn't know.";
+    return new DomainError("PROVISIONING_FAILED", text, cause);
   }
   if (/no space left|input\/output error|failed to register layer/i.test(message)) return toRuntimeUnavailable(error);
   return new DomainError(

@@ -151,6 +151,7 @@ export function createNetworks(o: {
     return true;
   }
 
+  /** One that can't be removed is tried again after as long. */
   async function removeUnused(network: KnownNetwork): Promise<void> {
     try {
       await ignoreStatus(
@@ -159,9 +160,10 @@ export function createNetworks(o: {
       );
       known.delete(network.name);
     } catch (error) {
-      // 403: a container has been started on it meanwhile.
-      if (statusOf(error) !== 403) throw error;
       network.unusedSince = undefined;
+      // 403: a container has been started on it meanwhile.
+      if (statusOf(error) === 403) return;
+      logger.warn({ err: error, network: network.name }, "an unused network of sandboxes can't be removed; will retry");
     }
   }
 
@@ -204,7 +206,7 @@ export function createNetworks(o: {
           if (unusedMs > keepUnusedMs) await removeUnused(network);
         }
       } catch (error) {
-        logger.warn({ err: error }, "unused networks of sandboxes could not be removed; will retry");
+        logger.warn({ err: error }, "the networks of sandboxes can't be listed; will retry");
       }
     },
   };

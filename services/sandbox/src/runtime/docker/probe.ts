@@ -122,7 +122,9 @@ async function probeExec(container: Container, startedAt: Date, signal: AbortSig
     }, limits);
     const { ExitCode: exitCode } = await callEngine((abortSignal) => exec.inspect({ abortSignal }), limits);
     if (exitCode === 0) return true;
-    return exitCode !== null && noProgram.has(exitCode) && Date.now() - startedAt.getTime() >= minUptimeMs;
+    // One that will have started was started before the clock was set back.
+    const uptimeMs = Math.abs(Date.now() - startedAt.getTime());
+    return exitCode !== null && noProgram.has(exitCode) && uptimeMs >= minUptimeMs;
   } catch (error) {
     if (signal.aborted) throw signal.reason;
     const isTimeout = error instanceof Error && (error.name === "TimeoutError" || error.name === "AbortError");

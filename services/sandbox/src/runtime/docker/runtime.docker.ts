@@ -88,7 +88,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Required<Run
   return {
     lifecycle: createDockerLifecycle({ engine, isolation, networks, networkPerWorkspace, defaults, logger }),
     images: createDockerImages(engine),
-    disk: createDockerDisk({ engine, limitMb: diskMb }),
+    disk: createDockerDisk({ engine }),
     // No connection outlives its call.
     close: () => Promise.resolve(),
   };

@@ -25,12 +25,22 @@ export function sharesKernelAsRoot(info: EngineInfo, ociRuntime: string | undefi
   return !hasNamespaces && !separating.test(`${runtime} ${JSON.stringify(info.Runtimes?.[runtime] ?? "")}`);
 }
 
+/** What an operator should know of an engine that shares its kernel so while anyone may register. */
+export async function readKernelWarning(o: {
+  url: string;
+  ociRuntime: string | undefined;
+}): Promise<string | undefined> {
+  const info: EngineInfo = await callEngine(() => openEngine(o.url).info());
+  return sharesKernelAsRoot(info, o.ociRuntime)
+    ? "Anyone may register, and the engine has neither user namespaces nor gVisor: whoever escapes from a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed."
+    : undefined;
+}
+
 /**
- * Warns once, when the engine first answers and shares its kernel so. An engine that is away is asked again each
+ * Logs that once, when the engine first answers and shares its kernel so. An engine that is away is asked again each
  * minute.
  */
 export function startKernelWarning(o: { url: string; ociRuntime: string | undefined; logger: Logger }): PeriodicTask {
-  const engine = openEngine(o.url);
   let isKnown = false;
   return startPeriodicTask({
     what: "ask the engine how it separates sandboxes from its host",
@@ -38,12 +48,9 @@ export function startKernelWarning(o: { url: string; ociRuntime: string | undefi
     logger: o.logger,
     async work() {
       if (isKnown) return;
-      const info: EngineInfo = await callEngine(() => engine.info());
+      const warning = await readKernelWarning(o);
       isKnown = true;
-      if (!sharesKernelAsRoot(info, o.ociRuntime)) return;
-      o.logger.warn(
-        "Anyone may register, and the engine has neither user namespaces nor gVisor: whoever escapes from a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed.",
-      );
+      if (warning !== undefined) o.logger.info(warning);
     },
   });
 }

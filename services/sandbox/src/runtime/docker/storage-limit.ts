@@ -22,7 +22,7 @@ export function createStorageLimit({ engine, logger }: { engine: Engine; logger:
 
   function markMissing(reason: string): void {
     if (isEnforced) {
-      logger.warn(
+      logger.info(
         { reason },
         "the engine's storage can't limit what a sandbox writes: it is measured instead, and a sandbox over its limit is stopped some seconds later",
       );
