@@ -8,26 +8,25 @@ export type Challenge =
       readonly scope: string | undefined;
     };
 
-const parameter = `[A-Za-z_]+="(?:[^"\\\\]|\\\\.)*"|[A-Za-z_]+=[^\\s",]+`;
-const challenges = new RegExp(`(Basic|Bearer)((?:[\\s,]+(?:${parameter}))*)`, "gi");
-const parameters = /([A-Za-z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))/g;
+/**
+ * A scheme, or a parameter with its value, and what separates it from the next. A token68 goes like one of the two. It
+ * begins where the last one ended, so a header is read once.
+ */
+const item = /([\w!#$%&'*+.^`|~-]+)(?:=(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))|=*)[\s,]*/gy;
 
 /** Reads the challenges of a header (RFC 9110, 11.6.1). Returns the one to meet: Bearer if there is one, else Basic. */
 export function parseChallenge(header: string | undefined): Challenge | undefined {
-  let basic: Challenge | undefined;
-  for (const [, scheme, rest] of (header ?? "").matchAll(challenges)) {
-    if (scheme?.toLowerCase() === "basic") {
-      basic = { scheme: "basic" };
-      continue;
-    }
-    const values = new Map<string, string>();
-    for (const [, name = "", quoted, plain] of (rest ?? "").matchAll(parameters)) {
-      values.set(name.toLowerCase(), quoted?.replace(/\\(.)/g, "$1") ?? plain ?? "");
-    }
+  const challenges: { scheme: string; values: Map<string, string> }[] = [];
+  for (const [, name = "", quoted, plain] of (header ?? "").matchAll(item)) {
+    const value = quoted?.replace(/\\(.)/g, "$1") ?? plain;
+    if (value === undefined) challenges.push({ scheme: name.toLowerCase(), values: new Map() });
+    else challenges.at(-1)?.values.set(name.toLowerCase(), value);
+  }
+  for (const { scheme, values } of challenges) {
     const realm = values.get("realm");
-    if (realm !== undefined) {
-      return { scheme: "bearer", realm, service: values.get("service"), scope: values.get("scope") };
+    if (scheme === "bearer" && realm !== undefined) {
+      return { scheme, realm, service: values.get("service"), scope: values.get("scope") };
     }
   }
-  return basic;
+  return challenges.some(({ scheme }) => scheme === "basic") ? { scheme: "basic" } : undefined;
 }

@@ -44,8 +44,8 @@ export class AddressRefused extends Error {
 const maxRedirects = 3;
 /** Milliseconds for the answer of one DNS server, and how often each is asked. */
 const dnsLimits = { timeout: 2_000, tries: 2 };
-/** For a manifest, an image's config or a token; registries themselves refuse manifests over 4 MiB. */
-const maxBytes = 4 * mebibyte;
+/** For an image's config, the longest that is read. */
+const maxBytes = mebibyte;
 /** Of a body that nobody reads; more than an error's text takes. */
 const maxDiscardedBytes = 64 * 1024;
 const idleMs = 30_000;
@@ -74,15 +74,15 @@ export function discard({ body }: GuardedResponse): void {
   });
 }
 
-/** The whole of a body that is not a layer. Throws on one of more than 4 MiB. */
-export async function readBody({ body, url }: GuardedResponse): Promise<Buffer> {
+/** The whole of a body that is not a layer. Throws on one of more than 1 MiB, unless given another limit. */
+export async function readBody({ body, url }: GuardedResponse, mostBytes: number = maxBytes): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of body) {
     chunks.push(chunk);
     bytes += chunk.length;
     // Leaving the loop destroys the body.
-    if (bytes > maxBytes) throw new Error(`${url.host} answers with more than ${maxBytes} bytes`);
+    if (bytes > mostBytes) throw new Error(`${url.host} answers with more than ${mostBytes} bytes`);
   }
   return Buffer.concat(chunks);
 }

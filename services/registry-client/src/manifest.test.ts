@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { expect, test } from "vitest";
 import { hasDigest, ManifestRefused, readDiffIds, readManifest } from "./manifest.ts";
 
@@ -61,10 +62,25 @@ test("a config of a megabyte is read", () => {
   expect(readDiffIds(Buffer.from(JSON.stringify({ history, rootfs: { diff_ids: [one] } })))).toEqual([one]);
 });
 
-test("a config of very many keys is refused before it is parsed", () => {
-  const labels = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`label${index}`, ""]));
-  const config = Buffer.from(JSON.stringify({ config: { Labels: labels }, rootfs: { diff_ids: [one] } }));
-  expect(() => readDiffIds(config)).toThrow("more than 10000 keys");
+test.each([
+  ["keys", '"key":"",', "more than 20000 tokens"],
+  ["strings", '"",', "more than 20000 tokens"],
+  ["lists", "[],", "more than 20000 tokens"],
+  ["lists in lists", "[", "more than 20000 tokens"],
+  ["escaped quotes", '\\"', "can't be parsed"],
+  ["quotes", '"', "more than 20000 tokens"],
+  ["strings without an end", '"\\', "can't be parsed"],
+  ["spaces", " ", "can't be parsed"],
+])("nothing but %s, as large as can be, is refused in linear time", (_what, unit, message) => {
+  const text = (bytes: number) => Buffer.from(unit.repeat(bytes / unit.length));
+  // In quadratic time this takes ten minutes.
+  expect(() => readDiffIds(text(mebibyte))).toThrow(message);
+  expect(() => readManifest(text(256 * 1024))).toThrow(message);
+});
+
+test("what is nested too deeply is refused, however little it is", () => {
+  const nested = `${"[".repeat(100)}${"]".repeat(100)}`;
+  expect(() => readDiffIds(Buffer.from(`{"a":${nested}}`))).toThrow("nested too deeply");
 });
 
 test("a list of URLs may be there when it is empty", () => {

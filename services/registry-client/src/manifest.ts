@@ -22,15 +22,17 @@ export class ManifestRefused extends Error {
   override readonly name = "ManifestRefused";
 }
 
-/**
- * Several times the size for 127 layers, the most that engines run. Reading so much blocks the process for some 30 ms.
- */
+/** Several times the size for 127 layers, the most that engines run. */
 const maxBytes = 256 * 1024;
 
 /**
- * Several times what a manifest or config has. An object of many keys blocks the process longer than its size suggests.
+ * Strings, brackets and commas, several times what a manifest or config has. A great many small values block the
+ * process longer than their size suggests.
  */
-const maxKeys = 10_000;
+const maxTokens = 20_000;
+
+/** Several times what a manifest or config has. Reading one value in another takes some of the stack for each. */
+const maxDepth = 50;
 
 /** Keys that engines read in a manifest. */
 const knownKeys = new Set(
@@ -118,10 +120,13 @@ function parseConfig(text: string): Record<string, unknown> {
 /** @param known what is read in it: these in other letter case are refused */
 function parseUnambiguously(text: string, known: ReadonlySet<string>): Record<string, unknown> {
   try {
-    // Matches whole strings in turn, so that nothing within a string counts; those before a colon are keys.
+    // Matches whole strings in turn, so that nothing within a string counts; those before a colon are keys. A string
+    // without an end matches too: else the search would begin again at each quote within it.
+    let tokens = 0;
     let keys = 0;
-    for (const [, colon] of text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) {
-      if (colon !== undefined && ++keys > maxKeys) throw new ManifestRefused(`has more than ${maxKeys} keys`);
+    for (const [, colon] of text.matchAll(/"(?:[^"\\]|\\.)*"?(\s*:)?|[[{,]/g)) {
+      if (++tokens > maxTokens) throw new ManifestRefused(`has more than ${maxTokens} tokens`);
+      if (colon !== undefined) keys += 1;
     }
     const value: unknown = JSON.parse(text);
     if (!isObject(value)) throw new ManifestRefused("is not an object");
@@ -130,18 +135,19 @@ function parseUnambiguously(text: string, known: ReadonlySet<string>): Record<st
     return value;
   } catch (error) {
     if (error instanceof ManifestRefused) throw error;
-    // Not JSON, or nested so deeply that the stack overflows.
     throw new ManifestRefused("can't be parsed");
   }
 }
 
 /** Throws on a key that an engine might take for another, since Go's decoder ignores letter case. */
-function countKeys(value: unknown, known: ReadonlySet<string>, folded: ReadonlySet<string>): number {
-  if (Array.isArray(value)) return value.reduce<number>((count, each) => count + countKeys(each, known, folded), 0);
+function countKeys(value: unknown, known: ReadonlySet<string>, folded: ReadonlySet<string>, depth = 1): number {
+  if (depth > maxDepth) throw new ManifestRefused("is nested too deeply");
+  const countIn = (each: unknown) => countKeys(each, known, folded, depth + 1);
+  if (Array.isArray(value)) return value.reduce<number>((count, each) => count + countIn(each), 0);
   if (!isObject(value)) return 0;
   return Object.entries(value).reduce((count, [key, each]) => {
     if (folded.has(fold(key)) && !known.has(key)) throw new ManifestRefused("has a key in unusual letter case");
-    return count + 1 + countKeys(each, known, folded);
+    return count + 1 + countIn(each);
   }, 0);
 }
 

@@ -14,7 +14,7 @@ export const dockerHub = "docker.io";
 const maxCharacters = 255;
 
 // The grammar of github.com/distribution/reference, whose package documentation these names come from.
-const domainComponent = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?";
+const domainComponent = "[a-zA-Z0-9]+(?:-+[a-zA-Z0-9]+)*";
 const domainName = `${domainComponent}(?:\\.${domainComponent})*`;
 const ipv6Address = "\\[(?:[a-fA-F0-9:]+)\\]";
 const domain = `(?:${domainName}|${ipv6Address})(?::[0-9]+)?`;

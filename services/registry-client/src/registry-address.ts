@@ -12,7 +12,7 @@ export interface RegistryAddress {
 const dockerHubHosts = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
 
 const urlPattern =
-  /^(?:(https?):\/\/)?((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*|\[[a-f0-9:]+\]))(?::(\d{1,5}))?$/i;
+  /^(?:(https?):\/\/)?((?:[a-z0-9]+(?:-+[a-z0-9]+)*(?:\.[a-z0-9]+(?:-+[a-z0-9]+)*)*|\[[a-f0-9:]+\]))(?::(\d{1,5}))?$/i;
 
 /** Parses `[http(s)://]host[:port]`; undefined for any other text. The host is as images at the registry name it. */
 export function parseRegistryUrl(url: string): RegistryAddress | undefined {

@@ -13,6 +13,9 @@ interface SendOptions {
   readonly signal: AbortSignal;
 }
 
+/** For the answer of a token service; most have some kilobytes. */
+const maxTokenBytes = 64 * 1024;
+
 /** Sends a request with the session's authorization. */
 export type Send = (url: URL, options: SendOptions) => Promise<GuardedResponse>;
 
@@ -64,7 +67,7 @@ async function fetchToken(
   if (scope !== undefined) url.searchParams.set("scope", scope);
   if (credential !== undefined) url.searchParams.set("account", credential.username);
   const response = await request(url, { signal, authorization: credential && basic(credential) });
-  const body = await readBody(response);
+  const body = await readBody(response, maxTokenBytes);
   if (response.status === 429) throw problemOf(response, url.host);
   if ([400, 401, 403, 404].includes(response.status)) {
     throw new RegistryError("unauthorized", `The token service of ${registry.host} refused the credential.`);

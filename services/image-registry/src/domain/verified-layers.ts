@@ -10,14 +10,14 @@ export interface VerifiedLayer {
 /** A layer that was verified longer ago has to be verified again. This bounds how many records there are. */
 const keptDays = 90;
 /** Records that are kept, of all workspaces and registries: some 200 MB, whatever a tenant's own registry serves. */
-export const maxVerifiedLayers = 1_000_000;
+const maxVerifiedLayers = 1_000_000;
 
 /**
- * Layers that were verified before this are forgotten.
- *
- * @param beyond when the newest layer beyond `maxVerifiedLayers` was verified
+ * Which of so many layers are forgotten next, the oldest first: up to `limit` of those that were verified before this
+ * time.
  */
-export function forgottenBefore(now: Date, beyond: Date | undefined): Date {
-  const old = new Date(now.getTime() - keptDays * dayMs);
-  return beyond && beyond > old ? beyond : old;
+export function nextForgotten(now: Date, layers: number, limit: number): { before: Date; limit: number } {
+  const excess = layers - maxVerifiedLayers;
+  if (excess > 0) return { before: now, limit: Math.min(excess, limit) };
+  return { before: new Date(now.getTime() - keptDays * dayMs), limit };
 }

@@ -4,7 +4,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { readPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
 import { callOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
-import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import {
   CreateImageResponseSchema,
   type Image,
@@ -22,28 +22,22 @@ const wholeListPage = 100;
 
 /** Answers the calls about images. */
 export function createImageHandlers(o: ServiceContext<ImageRegistrySettings, ImageRegistryStore>) {
-  const { store, keyring, settings } = o;
+  const { store, settings } = o;
+  const runIdempotent = createRunIdempotent(o);
   return {
     async createImage(request, context) {
       const call = callOf(context);
       const workspaceId = workspaceOf(call);
-      return runIdempotent({
-        call,
-        method: method.createImage,
-        request,
-        keyring,
-        store,
-        async work(recordFor) {
-          const fields = readNewImage(request, settings.allowedHosts);
-          if (request.isDefault && !userOf(call).operator) {
-            throw new DomainError("FORBIDDEN", "Only an operator may create a global default image.", {
-              hint: "Leave is_default out to register the image for this workspace.",
-            });
-          }
-          const image = newImage(fields, request.isDefault ? "" : workspaceId);
-          const toResponse = (view: ImageView) => create(CreateImageResponseSchema, { image: toImage(view) });
-          return toResponse(await createImage(o, call, image, (view) => recordFor(toResponse(view))));
-        },
+      return runIdempotent(call, method.createImage, request, async (recordFor) => {
+        const fields = readNewImage(request, settings.allowedHosts);
+        if (request.isDefault && !userOf(call).operator) {
+          throw new DomainError("FORBIDDEN", "Only an operator may create a global default image.", {
+            hint: "Leave is_default out to register the image for this workspace.",
+          });
+        }
+        const image = newImage(fields, request.isDefault ? "" : workspaceId);
+        const toResponse = (view: ImageView) => create(CreateImageResponseSchema, { image: toImage(view) });
+        return toResponse(await createImage(o, call, image, (view) => recordFor(toResponse(view))));
       });
     },
 

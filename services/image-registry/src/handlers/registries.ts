@@ -3,7 +3,7 @@ import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { readPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
-import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { CreateRegistryResponseSchema, ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { canonicalHost } from "@sandgate/registry-client/registry-address";
@@ -22,7 +22,8 @@ export function createRegistryHandlers(
   context: ServiceContext<ImageRegistrySettings, ImageRegistryStore>,
   client: RegistryClient,
 ) {
-  const { store, keyring } = context;
+  const { store } = context;
+  const runIdempotent = createRunIdempotent(context);
   const workspaces = createClient(WorkspaceService, context.transport("workspace"));
   const o = { ...context, client, workspaces };
   const authorizePull = createAuthorizePull(o);
@@ -31,15 +32,9 @@ export function createRegistryHandlers(
       const call = callOf(context);
       const toResponse = (registry: RegistryRecord) =>
         create(CreateRegistryResponseSchema, { registry: toRegistry(registry) });
-      return runIdempotent({
-        call,
-        method: method.createRegistry,
-        request,
-        keyring,
-        store,
-        work: async (recordFor) =>
-          toResponse(await createRegistry(o, call, request, (registry) => recordFor(toResponse(registry)))),
-      });
+      return runIdempotent(call, method.createRegistry, request, async (recordFor) =>
+        toResponse(await createRegistry(o, call, request, (registry) => recordFor(toResponse(registry)))),
+      );
     },
 
     async getRegistry({ registryId }, context) {

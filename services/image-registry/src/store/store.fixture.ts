@@ -8,7 +8,13 @@ export const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
 export const unlimited = { maxImages: 0, maxRegistries: 0 };
 export const quotas = { maxImages: 2, maxRegistries: 2 };
 /** The record of an Idempotency-Key. */
-export const record = { id: "record", sealed: new Uint8Array([1]), service: "image-registry", workspace: "" };
+export const record = {
+  id: "record",
+  sealed: new Uint8Array([1]),
+  service: "image-registry",
+  workspace: "",
+  owner: "ann",
+};
 export const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
 
 export function imageOf(fields: Partial<ImageRecord> = {}): ImageRecord {

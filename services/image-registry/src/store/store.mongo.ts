@@ -1,7 +1,7 @@
 import { createCollections, deleteBatch, type MongoMigration, openMongo } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
-import { createPurges, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
+import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
 import { collectionsOf, newest, newestEnabled } from "./collections.mongo.ts";
 import { createImages } from "./images.mongo.ts";
 import { createRegistries } from "./registries.mongo.ts";
@@ -43,6 +43,11 @@ const migrations: readonly MongoMigration[] = [
           },
         ],
       }),
+  },
+  {
+    name: "image-registry 4: purged workspaces by age",
+    expands: true,
+    run: (db) => createCollections(db, { guards: [purgedIndex] }),
   },
 ];
 

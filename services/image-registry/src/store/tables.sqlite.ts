@@ -1,4 +1,6 @@
 // Loaded by the database's threads too: nothing heavy is imported here.
+import { sealedIndex } from "@sandgate/kit/storage/sqlite-sealed";
+import { purgedIndex } from "@sandgate/kit/workspaces/sqlite-guards";
 import type { ImageRecord } from "../domain/images.ts";
 import type { RegistryRecord } from "../domain/registries.ts";
 
@@ -65,6 +67,18 @@ export const migrations: readonly string[] = [
   CREATE INDEX verified_layers_by_age ON verified_layers (verified_at);
   `,
   "CREATE INDEX images_enabled ON images (workspace_id, created_at, id) WHERE enabled = 1;",
+  purgedIndex,
+  `
+  CREATE TABLE verified_layer_count (layers INTEGER NOT NULL) STRICT;
+  INSERT INTO verified_layer_count SELECT count(*) FROM verified_layers;
+  CREATE TRIGGER verified_layer_added AFTER INSERT ON verified_layers BEGIN
+    UPDATE verified_layer_count SET layers = layers + 1;
+  END;
+  CREATE TRIGGER verified_layer_forgotten AFTER DELETE ON verified_layers BEGIN
+    UPDATE verified_layer_count SET layers = layers - 1;
+  END;
+  ${sealedIndex({ table: "registries", column: "sealed_password" })}
+  `,
 ];
 
 /** How the fields of a record are stored; the column of a field has its name in snake case. */

@@ -26,12 +26,11 @@ export function describeVerifiedLayers(open: () => Promise<ImageRegistryStore>):
       expect(await store.verifiedLayers.find("quay.io", [one.digest, two.digest])).toEqual([one]);
       expect(await store.verifiedLayers.find("docker.io", [one.digest])).toEqual([]);
       expect(await store.verifiedLayers.find("ghcr.io", [])).toEqual([]);
-      expect(await store.verifiedLayers.findBeyond(0)).toEqual(at(2));
-      expect(await store.verifiedLayers.findBeyond(1)).toEqual(at(0));
-      expect(await store.verifiedLayers.findBeyond(3)).toBeUndefined();
+      expect(await store.verifiedLayers.count()).toBe(3);
       expect(await store.verifiedLayers.deleteBefore(at(1), 1)).toBe(1);
       expect(await store.verifiedLayers.deleteBefore(at(1), 10)).toBe(1);
       expect(await store.verifiedLayers.find("ghcr.io", [one.digest, two.digest])).toEqual([two]);
+      expect(await store.verifiedLayers.count()).toBe(1);
       await store.verifiedLayers.put("ghcr.io", [{ ...two, diffId: "sha256:c" }], at(3));
       expect(await store.verifiedLayers.find("ghcr.io", [two.digest])).toEqual([{ ...two, diffId: "sha256:c" }]);
     });

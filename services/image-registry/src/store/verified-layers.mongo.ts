@@ -23,10 +23,8 @@ export function createVerifiedLayers({ db }: MongoDatabase): VerifiedLayers {
       );
     },
 
-    async findBeyond(count) {
-      const found = await verifiedLayers.find().sort({ verifiedAt: -1 }).skip(count).limit(1).toArray();
-      return found[0]?.verifiedAt;
-    },
+    // The server keeps this number. After a crash of the server it may be a little off.
+    count: () => verifiedLayers.estimatedDocumentCount(),
 
     deleteBefore: (before, limit) => deleteBatch(verifiedLayers, { verifiedAt: { $lt: before } }, limit),
   };

@@ -1,4 +1,3 @@
-import { toOptionalDate } from "@sandgate/kit/base/time";
 import type { TransactionOf } from "@sandgate/kit/storage/sqlite";
 import type { VerifiedLayers } from "./verified-layers.ts";
 
@@ -16,15 +15,6 @@ export const verifiedLayerTransactions = {
     }
   },
 
-  /** This runs in the writer thread, because it goes through `count` rows. */
-  findVerifiedBeyond(tx, count) {
-    const row = tx.db.get<{ verified_at: number }>(
-      "SELECT verified_at FROM verified_layers ORDER BY verified_at DESC LIMIT 1 OFFSET ?",
-      count,
-    );
-    return toOptionalDate(row?.verified_at);
-  },
-
   deleteVerifiedBefore(tx, before, limit) {
     return tx.db.run(
       `DELETE FROM verified_layers WHERE (host, digest) IN
@@ -35,6 +25,5 @@ export const verifiedLayerTransactions = {
   },
 } satisfies {
   putVerifiedLayers: TransactionOf<VerifiedLayers["put"]>;
-  findVerifiedBeyond: TransactionOf<VerifiedLayers["findBeyond"]>;
   deleteVerifiedBefore: TransactionOf<VerifiedLayers["deleteBefore"]>;
 };

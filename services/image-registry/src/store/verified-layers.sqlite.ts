@@ -8,8 +8,11 @@ export function createVerifiedLayers({
 }: SqliteDatabase<typeof verifiedLayerTransactions>): VerifiedLayers {
   return {
     put: write.putVerifiedLayers,
-    findBeyond: write.findVerifiedBeyond,
     deleteBefore: write.deleteVerifiedBefore,
+
+    async count() {
+      return read.get<{ layers: number }>("SELECT layers FROM verified_layer_count")?.layers ?? 0;
+    },
 
     async find(host, digests) {
       return read

@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import { formatReference, parseReference, type Reference } from "@sandgate/registry-client/reference";
 import { canonicalHost, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import {
@@ -69,7 +70,7 @@ const maxPauseSeconds = 6 * 3_600;
 export function createPullAuthorizer(
   client: Pick<RegistryClient, "resolveImage" | "checkBlobs">,
   findVerified: (host: string, digests: readonly string[]) => Promise<VerifiedLayer[]>,
-  now: () => number = () => performance.now(),
+  now: () => number = monotonicMs,
 ) {
   const cached = new LRUCache<string, CachedImage>({
     maxSize: maxCachedBytes,

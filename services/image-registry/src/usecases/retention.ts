@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { hourMs } from "@sandgate/kit/base/time";
-import { forgottenBefore, maxVerifiedLayers } from "../domain/verified-layers.ts";
+import { nextForgotten } from "../domain/verified-layers.ts";
 import type { Purges } from "../store/purges.ts";
 import type { ImageRegistryStore } from "../store/store.ts";
 
@@ -16,8 +16,11 @@ export function startForgettingLayers(o: { store: ImageRegistryStore; logger: Lo
     everyMs: hourMs,
     logger: o.logger,
     async work(signal) {
-      const before = forgottenBefore(new Date(), await verifiedLayers.findBeyond(maxVerifiedLayers));
-      while (!signal.aborted && (await verifiedLayers.deleteBefore(before, batchSize)) === batchSize);
+      const now = new Date();
+      for (let isDone = false; !isDone && !signal.aborted; ) {
+        const { before, limit } = nextForgotten(now, await verifiedLayers.count(), batchSize);
+        isDone = (await verifiedLayers.deleteBefore(before, limit)) < limit;
+      }
     },
   });
 }
