@@ -1,4 +1,5 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
+import type { Logger } from "@sandgate/kit/base/logging";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { causeOf } from "@sandgate/kit/events/outbox";
 import type { BackgroundTask } from "@sandgate/kit/process/service";
@@ -9,7 +10,11 @@ import { endMemberships } from "./usecases/deleted-accounts.ts";
  * Consumes deletions of users and the purges of deleted workspaces. Both handlers are idempotent: each brings about a
  * final state, so an event that arrives twice, or late, finds nothing left to do.
  */
-export async function consumeEvents(o: { store: WorkspaceStore; bus: EventBus }): Promise<BackgroundTask> {
+export async function consumeEvents(o: {
+  store: WorkspaceStore;
+  bus: EventBus;
+  logger: Logger;
+}): Promise<BackgroundTask> {
   const users = await o.bus.consume({
     consumer: "workspace-users",
     subjects: ["sandgate.identity.user.deleted.v1"],

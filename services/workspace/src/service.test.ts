@@ -3,6 +3,7 @@ import { createClient } from "@connectrpc/connect";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { encodeCursor } from "@sandgate/kit/base/page";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { stageEvent } from "@sandgate/kit/events/outbox";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
@@ -166,6 +167,31 @@ test("a workspace has no more members than it may", async () => {
   await client().addMember({ username: "eve@example.com", role: Role.MEMBER }, asAnn);
 });
 
+test("whoever adds a user to newer workspaces doesn't push the user's own from the top of the list", async () => {
+  const bob = as("bob");
+  const own = (await client().createWorkspace({ name: "Own" }, bob)).workspace?.id;
+  const others: string[] = [];
+  for (let i = 0; i < 3; i++) {
+    const workspace = await createWorkspace();
+    others.unshift(workspace.id);
+    await client().addMember({ username: "bob@example.com", role: Role.MEMBER }, as("ann", workspace));
+  }
+  const seen: (string | undefined)[] = [];
+  let cursor = "";
+  do {
+    const { workspaces, nextCursor } = await client().listWorkspaces({ page: { limit: 1, cursor } }, bob);
+    // Other tests add bob to theirs.
+    seen.push(...workspaces.map(({ id }) => id).filter((id) => id === own || others.includes(id)));
+    cursor = nextCursor;
+  } while (cursor);
+  expect(seen).toEqual([own, ...others]);
+  // A cursor of the version before this one.
+  const old = encodeCursor({ createdAt: new Date(2100, 0), id: newId() });
+  expect((await client().listWorkspaces({ page: { limit: 1, cursor: old } }, bob)).workspaces).toMatchObject([
+    { role: Role.OWNER },
+  ]);
+});
+
 test("lists come in pages", async () => {
   const user = newId();
   for (const name of ["1", "2", "3"]) await client().createWorkspace({ name }, as(user));
@@ -288,6 +314,7 @@ test("a deleted user leaves their workspaces, and those without another owner go
       subject: "sandgate.identity.user.deleted.v1",
       entityId: "dora",
       entityVersion: 2,
+      call: { requestId: "r1", user: { id: "dora", credential: "session", credentialId: "s1" } },
       schema: UserDeletedSchema,
       payload: { userId: "dora" },
     }),

@@ -6,7 +6,7 @@ import { consumeEvents } from "./consumers.ts";
 import { createMemberHandlers } from "./handlers/members.ts";
 import { createWorkspaceHandlers } from "./handlers/workspaces.ts";
 import { workspaceSettings } from "./settings.ts";
-import { startAnnouncements } from "./usecases/deletions.ts";
+import { startAnnouncements, startForgetting } from "./usecases/deletions.ts";
 
 /** The service that owns workspaces, their members and roles. */
 export const workspaceService = defineService({
@@ -23,7 +23,7 @@ export const workspaceService = defineService({
         } satisfies ServiceImpl<typeof WorkspaceService>);
       },
       async start() {
-        return [await consumeEvents(context), startAnnouncements(context)];
+        return [await consumeEvents(context), startAnnouncements(context), startForgetting(context)];
       },
       async dependencies() {
         return { database: await stateOf(store.deletions.findOldestOpen()) };

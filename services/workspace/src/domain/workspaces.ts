@@ -16,6 +16,9 @@ export interface WorkspaceView extends WorkspaceRecord {
   readonly role: Role;
 }
 
+/** Where a workspace stands in a user's list: those that the user owns first, then by role, and the newest first. */
+export type WorkspacePosition = Pick<WorkspaceView, "role" | "createdAt" | "id">;
+
 /** The version of a workspace that a change was decided on. */
 export interface WorkspaceVersion {
   readonly workspaceId: string;

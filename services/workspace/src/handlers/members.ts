@@ -4,7 +4,7 @@ import { readPageBy } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
 import { requireRoleFor } from "@sandgate/kit/rpc/access";
 import { callOf, userOf } from "@sandgate/kit/rpc/context";
-import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { AddMemberResponseSchema, WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { checkMayAdd, type MemberRecord } from "../domain/members.ts";
@@ -19,26 +19,20 @@ const { method } = WorkspaceService;
 
 /** Answers the calls about members of a workspace. */
 export function createMemberHandlers(o: ServiceContext<WorkspaceSettings, WorkspaceStore>) {
-  const { store, keyring, transport } = o;
+  const { store, transport } = o;
+  const runIdempotent = createRunIdempotent(o);
   const users = createUsers(transport("identity"));
   return {
     async addMember(request, context) {
       const call = callOf(context);
-      return runIdempotent({
-        call,
-        method: method.addMember,
-        request,
-        keyring,
-        store,
-        async work(recordFor) {
-          const { username, role } = request;
-          checkMayAdd((await findWorkspace(store, call)).role, role);
-          const user = await users.findVerified(call, username);
-          const member: MemberRecord = { userId: user.id, role, joinedAt: new Date() };
-          const response = create(AddMemberResponseSchema, { member: toMember(member, user.username) });
-          await addMember(o, call, member, await recordFor(response));
-          return response;
-        },
+      return runIdempotent(call, method.addMember, request, async (recordFor) => {
+        const { username, role } = request;
+        checkMayAdd((await findWorkspace(store, call)).role, role);
+        const user = await users.findVerified(call, username);
+        const member: MemberRecord = { userId: user.id, role, joinedAt: new Date() };
+        const response = create(AddMemberResponseSchema, { member: toMember(member, user.username) });
+        await addMember(o, call, member, await recordFor(response));
+        return response;
       });
     },
 

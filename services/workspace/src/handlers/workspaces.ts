@@ -1,14 +1,14 @@
 import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
-import { readPage } from "@sandgate/kit/base/page";
+import { type Cursor, readPageBy } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
 import { requireLimitedRole, requireRoleFor } from "@sandgate/kit/rpc/access";
 import { callOf, userOf } from "@sandgate/kit/rpc/context";
-import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { CreateWorkspaceResponseSchema, WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { newWorkspace } from "../domain/workspaces.ts";
+import { newWorkspace, type WorkspacePosition } from "../domain/workspaces.ts";
 import { toQuotaOwner, toWorkspace } from "../messages.ts";
 import type { WorkspaceSettings } from "../settings.ts";
 import type { WorkspaceStore } from "../store/store.ts";
@@ -26,26 +26,20 @@ const { method } = WorkspaceService;
 
 /** Answers the calls about workspaces. */
 export function createWorkspaceHandlers(o: ServiceContext<WorkspaceSettings, WorkspaceStore>) {
-  const { store, keyring } = o;
+  const { store } = o;
+  const runIdempotent = createRunIdempotent(o);
   return {
     async createWorkspace(request, context) {
       const call = callOf(context);
       // Whoever creates a workspace owns it.
       requireLimitedRole(Role.OWNER, userOf(call), Role.OWNER);
-      return runIdempotent({
-        call,
-        method: method.createWorkspace,
-        request,
-        keyring,
-        store,
-        async work(recordFor) {
-          const workspace = newWorkspace(request.name);
-          const response = create(CreateWorkspaceResponseSchema, {
-            workspace: toWorkspace({ ...workspace, role: Role.OWNER }),
-          });
-          await createWorkspace(o, call, workspace, await recordFor(response));
-          return response;
-        },
+      return runIdempotent(call, method.createWorkspace, request, async (recordFor) => {
+        const workspace = newWorkspace(request.name);
+        const response = create(CreateWorkspaceResponseSchema, {
+          workspace: toWorkspace({ ...workspace, role: Role.OWNER }),
+        });
+        await createWorkspace(o, call, workspace, await recordFor(response));
+        return response;
       });
     },
 
@@ -53,7 +47,9 @@ export function createWorkspaceHandlers(o: ServiceContext<WorkspaceSettings, Wor
       const call = callOf(context);
       const user = userOf(call);
       await ensurePersonalWorkspace(store, call);
-      const { rows, nextCursor } = await readPage(page, (limit, after) => store.workspaces.list(user.id, after, limit));
+      const { rows, nextCursor } = await readPageBy(toCursor, page, (limit, after) =>
+        store.workspaces.list(user.id, after && toPosition(after), limit),
+      );
       return { workspaces: rows.map((row) => toWorkspace(withinLimit(user, row))), nextCursor };
     },
 
@@ -92,4 +88,17 @@ export function createWorkspaceHandlers(o: ServiceContext<WorkspaceSettings, Wor
       return { workspaces: workspaces.map(toWorkspace), quotaOwners: quotaOwners.map(toQuotaOwner) };
     },
   } satisfies Partial<ServiceImpl<typeof WorkspaceService>>;
+}
+
+/** A cursor has the role before the id. */
+function toCursor({ role, createdAt, id }: WorkspacePosition): Cursor {
+  return { createdAt, id: `${role}/${id}` };
+}
+
+/** The version before this one made cursors without a role, of a list in which roles didn't count. */
+function toPosition({ createdAt, id }: Cursor): WorkspacePosition {
+  const role = [Role.OWNER, Role.ADMIN, Role.MEMBER].find((each) => id.startsWith(`${each}/`));
+  return role === undefined
+    ? { role: Role.OWNER, createdAt, id }
+    : { role, createdAt, id: id.slice(`${role}/`.length) };
 }

@@ -27,5 +27,19 @@ export function describeAccounts(open: () => Promise<WorkspaceStore>): void {
       expect(await store.workspaces.list("bob", undefined, 10)).toEqual([]);
       expect(await subjectsOf(store)).toEqual([]);
     });
+
+    test("a deleted account is forgotten when it is old enough, and no other", async () => {
+      for (const userId of ["ann", "bob", "carl"]) {
+        await store.workspaces.createPersonal(workspaceAt(0), userId, []);
+      }
+      await store.accounts.markDeleted("ann", at(1));
+      await store.accounts.markDeleted("bob", at(2));
+      expect(await store.accounts.forgetDeletedBefore(at(1), 10)).toBe(0);
+      expect(await store.accounts.forgetDeletedBefore(at(2), 10)).toBe(1);
+      const had = (userId: string) => store.accounts.hadPersonalWorkspace(userId);
+      expect([await had("ann"), await had("bob"), await had("carl")]).toEqual([false, true, true]);
+      const create = (userId: string) => store.workspaces.create(workspaceAt(3), userId, unlimited, [], undefined);
+      expect([await create("bob"), await create("carl")]).toEqual(["account_deleted", "done"]);
+    });
   });
 }

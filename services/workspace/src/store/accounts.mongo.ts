@@ -1,4 +1,4 @@
-import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
+import { deleteBatch, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import type { AccountState } from "../domain/accounts.ts";
 import type { Accounts } from "./accounts.ts";
 import { type Collections, collectionsOf } from "./collections.mongo.ts";
@@ -38,5 +38,7 @@ export function createAccounts({ db }: MongoDatabase): Accounts {
       const departed = [{ $set: { departedAt: { $ifNull: ["$departedAt", at] } } }];
       await accounts.updateOne({ _id: userId }, departed, { upsert: true });
     },
+
+    forgetDeletedBefore: (before, limit) => deleteBatch(accounts, { departedAt: { $lt: before } }, limit),
   };
 }

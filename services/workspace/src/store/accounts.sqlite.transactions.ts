@@ -15,4 +15,13 @@ export const accountTransactions = {
   markAccountDeleted(tx, userId, at) {
     tx.db.run("INSERT OR IGNORE INTO departed_users (user_id, departed_at) VALUES (?, ?)", userId, at);
   },
-} satisfies { markAccountDeleted: TransactionOf<Accounts["markDeleted"]> };
+
+  forgetDeletedBefore(tx, before, limit) {
+    const deleted = "SELECT user_id FROM departed_users WHERE departed_at < ? ORDER BY departed_at LIMIT ?";
+    tx.db.run(`DELETE FROM personal_workspaces WHERE user_id IN (${deleted})`, before, limit);
+    return tx.db.run(`DELETE FROM departed_users WHERE user_id IN (${deleted})`, before, limit);
+  },
+} satisfies {
+  markAccountDeleted: TransactionOf<Accounts["markDeleted"]>;
+  forgetDeletedBefore: TransactionOf<Accounts["forgetDeletedBefore"]>;
+};

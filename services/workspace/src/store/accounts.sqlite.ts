@@ -5,6 +5,7 @@ import type { Accounts } from "./accounts.ts";
 export function createAccounts({ read, write }: SqliteDatabase<typeof accountTransactions>): Accounts {
   return {
     markDeleted: write.markAccountDeleted,
+    forgetDeletedBefore: write.forgetDeletedBefore,
 
     async hadPersonalWorkspace(userId) {
       return read.get("SELECT 1 FROM personal_workspaces WHERE user_id = ?", userId) !== undefined;

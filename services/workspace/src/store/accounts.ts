@@ -4,4 +4,6 @@ export interface Accounts {
   hadPersonalWorkspace(userId: string): Promise<boolean>;
   /** From now on the user can neither create nor join a workspace. */
   markDeleted(userId: string, at: Date): Promise<void>;
+  /** Forgets up to `limit` users whose accounts were deleted before this time, and returns how many. */
+  forgetDeletedBefore(before: Date, limit: number): Promise<number>;
 }

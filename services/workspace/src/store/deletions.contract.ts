@@ -36,6 +36,21 @@ export function describeDeletions(open: () => Promise<WorkspaceStore>): void {
       expect(await store.deletions.findOldestOpen()).toBeUndefined();
     });
 
+    test("a complete deletion is forgotten when it is old enough, an open one never", async () => {
+      const ids: string[] = [];
+      for (const completed of [10, 20, undefined]) {
+        const { id } = await createWorkspace(store);
+        ids.push(id);
+        await store.workspaces.delete(change(id, 1), deletionAt(0, 60_000, ["sandbox"]));
+        if (completed) await store.deletions.recordPurge(id, "sandbox", at(completed));
+      }
+      expect(await store.deletions.deleteCompletedBefore(at(10), 10)).toBe(0);
+      expect(await store.deletions.deleteCompletedBefore(at(20), 10)).toBe(1);
+      expect(await store.deletions.deleteCompletedBefore(at(1_000), 1)).toBe(1);
+      expect(await store.deletions.deleteCompletedBefore(at(1_000), 1)).toBe(0);
+      expect(await store.deletions.listDue(at(60_000), 10)).toMatchObject([{ workspaceId: ids[2] }]);
+    });
+
     test("an open deletion is announced again when it is due, by only one of those who try", async () => {
       const { id } = await createWorkspace(store);
       await store.workspaces.delete(change(id, 1), deletionAt(0, 60_000, ["sandbox"]));

@@ -1,4 +1,4 @@
-import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
+import { deleteBatch, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import { type Collections, collectionsOf } from "./collections.mongo.ts";
 import type { Deletions, NewDeletion } from "./deletions.ts";
 import type { WorkspaceChange } from "./workspaces.ts";
@@ -65,6 +65,8 @@ export function createDeletions({ db, write }: MongoDatabase): Deletions {
         await tx.publish(events);
         return "done";
       }),
+
+    deleteCompletedBefore: (before, limit) => deleteBatch(deletions, { completedAt: { $lt: before } }, limit),
 
     async findOldestOpen() {
       const oldest = await deletions.findOne({ open: true }, { sort: { deletedAt: 1 } });

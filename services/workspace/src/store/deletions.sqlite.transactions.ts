@@ -48,7 +48,14 @@ export const deletionTransactions = {
     tx.publish(announcement.events);
     return "done";
   },
+
+  deleteCompletedBefore(tx, before, limit) {
+    const completed = "SELECT workspace_id FROM deletions WHERE completed_at < ? ORDER BY completed_at LIMIT ?";
+    tx.db.run(`DELETE FROM deletion_purges WHERE workspace_id IN (${completed})`, before, limit);
+    return tx.db.run(`DELETE FROM deletions WHERE workspace_id IN (${completed})`, before, limit);
+  },
 } satisfies {
   recordPurge: TransactionOf<Deletions["recordPurge"]>;
   announceDeletion: TransactionOf<Deletions["announce"]>;
+  deleteCompletedBefore: TransactionOf<Deletions["deleteCompletedBefore"]>;
 };

@@ -8,6 +8,7 @@ export function createDeletions({ read, write }: SqliteDatabase<typeof deletionT
   return {
     recordPurge: write.recordPurge,
     announce: write.announceDeletion,
+    deleteCompletedBefore: write.deleteCompletedBefore,
 
     async listDue(now, limit) {
       return read

@@ -20,6 +20,8 @@ export interface Deletions {
   listDue(now: Date, limit: number): Promise<DeletionRecord[]>;
   /** Publishes the next announcement; `stale` when another replica has, or when the deletion is complete. */
   announce(announcement: WorkspaceChange, announceAgainAt: Date): Promise<ChangeOutcome>;
+  /** Removes up to `limit` deletions that were complete before this time, and returns how many. */
+  deleteCompletedBefore(before: Date, limit: number): Promise<number>;
   /** When the oldest open deletion began. */
   findOldestOpen(): Promise<Date | undefined>;
 }

@@ -34,6 +34,28 @@ const migrations: readonly MongoMigration[] = [
     expands: true,
     run: (db) => createCollections(db, { workspaces: [{ name: "by_charge", key: { chargedTo: 1 } }] }),
   },
+  {
+    // The next version needs neither by_user nor by_role.
+    name: "workspace 4: a user's workspaces by role",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        members: [{ name: "of_user", key: { userId: 1, role: -1, workspaceCreatedAt: -1, workspaceId: -1 } }],
+      }),
+  },
+  {
+    name: "workspace 5: deleted workspaces and accounts by age",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        deletions: [
+          { name: "completed", key: { completedAt: 1 }, partialFilterExpression: { completedAt: { $exists: true } } },
+        ],
+        accounts: [
+          { name: "deleted", key: { departedAt: 1 }, partialFilterExpression: { departedAt: { $exists: true } } },
+        ],
+      }),
+  },
 ];
 
 /** Opens the service's database on a replica set, creating and migrating it as needed. */

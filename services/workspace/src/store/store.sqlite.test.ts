@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { planStatements } from "@sandgate/test/plans";
 import { describeOnSqlite } from "@sandgate/test/stores";
 import { test } from "@sandgate/test-support/test";
@@ -24,10 +25,11 @@ test("workspaces of an earlier version are listed in their order", async ({ fold
   }
   await store.close();
   const earlier = new DatabaseSync(options.file);
-  earlier.exec(`DROP INDEX members_newest; ALTER TABLE members DROP COLUMN workspace_created_at;
-    CREATE INDEX members_by_user ON members (user_id);
-    DROP INDEX workspaces_by_charge; ALTER TABLE workspaces DROP COLUMN charged_to;
+  earlier.exec(`DROP INDEX members_of_user; ALTER TABLE members DROP COLUMN workspace_created_at;
+    CREATE INDEX members_by_user ON members (user_id); CREATE INDEX members_by_role ON members (user_id, role);
+    DROP INDEX deletions_oldest; DROP INDEX workspaces_by_charge; ALTER TABLE workspaces DROP COLUMN charged_to;
     ALTER TABLE workspaces DROP COLUMN charged_since;
+    DROP INDEX deletions_completed; DROP INDEX departed_users_by_time;
     DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
   earlier.close();
   const migrated = await openSqliteStore(options);
@@ -39,9 +41,9 @@ test("workspaces of an earlier version are listed in their order", async ({ fold
 test("an index has each list in its order", async ({ folder }) => {
   const file = join(folder, "workspace.sqlite");
   const store = await openSqliteStore({ file, logger });
-  const after = { createdAt: new Date(), id: "w1" };
+  const after = { role: Role.OWNER, createdAt: new Date(), id: "w1" };
   expect(await planStatements(file, () => store.workspaces.list("u1", after, 10))).toEqual([
-    "SEARCH m USING INDEX members_newest (user_id=? AND (workspace_created_at,workspace_id)<(?,?))",
+    "SEARCH m USING COVERING INDEX members_of_user (user_id=? AND (role,workspace_created_at,workspace_id)<(?,?,?))",
     "SEARCH w USING INDEX sqlite_autoindex_workspaces_1 (id=?)",
   ]);
   expect(await planStatements(file, () => store.members.list("w1", after, 10))).toEqual([

@@ -74,6 +74,16 @@ export const migrations: readonly SqliteMigration[] = [
           AND EXISTS (SELECT 1 FROM members m WHERE m.workspace_id = w.id AND m.role = ${Role.OWNER}) LIMIT 1000
       )`,
   },
+  `
+  CREATE INDEX members_of_user ON members (user_id, role, workspace_created_at, workspace_id);
+  DROP INDEX members_newest;
+  DROP INDEX members_by_role;
+  `,
+  `
+  CREATE INDEX deletions_completed ON deletions (completed_at) WHERE completed_at IS NOT NULL;
+  CREATE INDEX departed_users_by_time ON departed_users (departed_at);
+  `,
+  "CREATE INDEX deletions_oldest ON deletions (deleted_at) WHERE completed_at IS NULL;",
 ];
 
 /** Opens the service's SQLite file, creating and migrating it as needed. */

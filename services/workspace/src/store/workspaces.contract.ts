@@ -61,7 +61,7 @@ export function describeWorkspaces(open: () => Promise<WorkspaceStore>): void {
       const first = await createWorkspace(store);
       expect(await create(1)).toBe("done");
       const refused = workspaceAt(2);
-      const record = { id: "record", sealed: new Uint8Array([1]), service: "workspace", workspace: "" };
+      const record = { id: "record", sealed: new Uint8Array([1]), service: "workspace", workspace: "", owner: "ann" };
       expect(await store.workspaces.create(refused, "ann", quotas, [event("created")], record)).toBe("owns_too_many");
       expect(await store.workspaces.find(refused.id, "ann")).toBeUndefined();
       expect(await subjectsOf(store)).toEqual([]);

@@ -96,11 +96,11 @@ export function createWorkspaces({ db, write }: MongoDatabase): Workspaces {
     },
 
     async list(userId, after, limit) {
-      const last = after && { workspaceCreatedAt: after.createdAt, workspaceId: after.id };
+      const last = after && { role: after.role, workspaceCreatedAt: after.createdAt, workspaceId: after.id };
       const found = await members
         .aggregate<{ role: Role; workspace: WorkspaceDocument }>([
           { $match: { userId, ...afterPosition<MemberDocument>(last) } },
-          { $sort: { workspaceCreatedAt: -1, workspaceId: -1 } },
+          { $sort: { role: -1, workspaceCreatedAt: -1, workspaceId: -1 } },
           {
             $lookup: {
               from: workspaces.collectionName,

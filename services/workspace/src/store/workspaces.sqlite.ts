@@ -77,9 +77,10 @@ export function createWorkspaces({ read, write }: SqliteDatabase<typeof workspac
       return read
         .all<WorkspaceRow>(
           `SELECT ${viewColumns} FROM members m JOIN workspaces w ON w.id = m.workspace_id
-           WHERE m.user_id = ? AND (m.workspace_created_at, m.workspace_id) < (?, ?)
-           ORDER BY m.workspace_created_at DESC, m.workspace_id DESC LIMIT ?`,
+           WHERE m.user_id = ? AND (m.role, m.workspace_created_at, m.workspace_id) < (?, ?, ?)
+           ORDER BY m.role DESC, m.workspace_created_at DESC, m.workspace_id DESC LIMIT ?`,
           userId,
+          after?.role ?? Role.OWNER,
           after?.createdAt ?? Number.MAX_SAFE_INTEGER,
           after?.id ?? "",
           limit,

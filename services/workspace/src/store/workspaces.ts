@@ -1,11 +1,10 @@
-import type { Cursor } from "@sandgate/kit/base/page";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { AccountDeleted, OwnsTooMany } from "../domain/accounts.ts";
 import type { WorkspaceQuotaOwner } from "../domain/quota-owners.ts";
 import type { Quotas } from "../domain/quotas.ts";
-import type { WorkspaceRecord, WorkspaceVersion, WorkspaceView } from "../domain/workspaces.ts";
+import type { WorkspacePosition, WorkspaceRecord, WorkspaceVersion, WorkspaceView } from "../domain/workspaces.ts";
 import type { NewDeletion } from "./deletions.ts";
 
 /**
@@ -27,8 +26,8 @@ export interface Workspaces {
   findMany(workspaceIds: readonly string[], userId: string): Promise<WorkspaceView[]>;
   /** Workspaces that don't exist are left out. */
   findQuotaOwners(workspaceIds: readonly string[]): Promise<WorkspaceQuotaOwner[]>;
-  /** The user's workspaces, newest first, by creation. */
-  list(userId: string, after: Cursor | undefined, limit: number): Promise<WorkspaceView[]>;
+  /** The user's workspaces, those that the user owns first, then by role; the newest first, by creation. */
+  list(userId: string, after: WorkspacePosition | undefined, limit: number): Promise<WorkspaceView[]>;
 
   /** The owner is the new workspace's quota owner too. */
   create(

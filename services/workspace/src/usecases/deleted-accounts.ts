@@ -1,10 +1,10 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { Cursor } from "@sandgate/kit/base/page";
+import type { Logger } from "@sandgate/kit/base/logging";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { EventCause } from "@sandgate/kit/events/outbox";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
-import { versionOf } from "../domain/workspaces.ts";
+import { versionOf, type WorkspacePosition } from "../domain/workspaces.ts";
 import { memberRemoved, signalMembership } from "../events.ts";
 import type { WorkspaceStore } from "../store/store.ts";
 import { deleteWorkspace } from "./deletions.ts";
@@ -14,7 +14,7 @@ const batchSize = 100;
 
 /** Throws CONFLICT while the user is the last owner of a workspace that has other members. */
 export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: string): Promise<void> {
-  let last: Cursor | undefined;
+  let last: WorkspacePosition | undefined;
   for (;;) {
     const workspaces = await store.workspaces.list(userId, last, batchSize);
     for (const { id, name } of workspaces) {
@@ -33,11 +33,19 @@ export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: 
 /**
  * Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. The
  * events name whoever deleted the account as the actor.
+ *
+ * By itself the platform deletes accounts that were never verified, which are in no workspace. If such a user is in
+ * one, identity's database is from before they were verified, as a restored backup is. Nothing is ended then.
  */
 export async function endMemberships(
-  o: { store: WorkspaceStore; bus: EventBus; cause: EventCause },
+  o: { store: WorkspaceStore; bus: EventBus; cause: EventCause; logger: Logger },
   userId: string,
 ): Promise<void> {
+  const isAbandoned = o.cause.user === undefined;
+  if (isAbandoned && (await o.store.workspaces.list(userId, undefined, 1)).length > 0) {
+    o.logger.error({ userId }, "an account that identity takes for one never verified has workspaces, which are kept");
+    return;
+  }
   await o.store.accounts.markDeleted(userId, new Date());
   for (;;) {
     const workspaces = await o.store.workspaces.list(userId, undefined, batchSize);

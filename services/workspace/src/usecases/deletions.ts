@@ -1,6 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { gauge, type Metrics } from "@sandgate/kit/base/metrics";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { dayMs, hourMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { EventCause } from "@sandgate/kit/events/outbox";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
@@ -13,6 +14,11 @@ import type { WorkspaceStore } from "../store/store.ts";
 const pollMs = 10_000;
 /** Deletions in one batch. */
 const batchSize = 100;
+/**
+ * How long complete deletions and deleted accounts are kept. No session lasts longer, an event comes again within 7
+ * days, and a call lasts minutes, so nothing of the workspace or the user can arrive later.
+ */
+const keptMs = 30 * dayMs;
 
 /**
  * Deletes a workspace with all its members and announces it.
@@ -43,6 +49,20 @@ export async function announceDueDeletions(store: WorkspaceStore, now: Date): Pr
     // `stale` means that another replica was first.
     await store.deletions.announce({ workspaceId, version, events }, nextAnnouncement(announcements + 1, now));
   }
+}
+
+/** Forgets deletions that have long been complete, and users whose accounts were deleted long ago. */
+export function startForgetting({ store, logger }: { store: WorkspaceStore; logger: Logger }): PeriodicTask {
+  return startPeriodicTask({
+    what: "forget deleted workspaces and accounts",
+    everyMs: hourMs,
+    logger,
+    async work(signal) {
+      const before = new Date(Date.now() - keptMs);
+      while (!signal.aborted && (await store.deletions.deleteCompletedBefore(before, batchSize)) === batchSize);
+      while (!signal.aborted && (await store.accounts.forgetDeletedBefore(before, batchSize)) === batchSize);
+    },
+  });
 }
 
 /** Announces open deletions when they are due, and exports the age of the oldest. */
