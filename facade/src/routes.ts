@@ -3,6 +3,7 @@ import { adminRoutes } from "./resources/admin/routes.ts";
 import { apiTokenRoutes } from "./resources/api-tokens/routes.ts";
 import { auditLogRoutes } from "./resources/audit-log/routes.ts";
 import { accountRoutes } from "./resources/auth/account-routes.ts";
+import { identityRoutes } from "./resources/auth/identity-routes.ts";
 import { passwordRoutes } from "./resources/auth/password-routes.ts";
 import { sessionRoutes } from "./resources/auth/session-routes.ts";
 import { ssoRoutes } from "./resources/auth/sso-routes.ts";
@@ -20,6 +21,7 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   passwordRoutes,
   sessionRoutes,
   ssoRoutes,
+  identityRoutes,
   secondFactorRoutes,
   adminRoutes,
   apiTokenRoutes,

@@ -5,6 +5,8 @@ import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { histogram, type Metrics } from "@sandgate/kit/base/metrics";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
+import { mebibyte } from "@sandgate/kit/base/sizes";
+import { hourMs, minuteMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
@@ -28,6 +30,7 @@ import { createRequestLimits } from "./pipeline/limits/request-limits.ts";
 import { createLocalSlots } from "./pipeline/limits/slots.local.ts";
 import { createSharedSlots } from "./pipeline/limits/slots.shared.ts";
 import type { Slots } from "./pipeline/limits/slots.ts";
+import { limitUnfinishedBodies } from "./pipeline/limits/unfinished-bodies.ts";
 import { createGracefulShutdown } from "./pipeline/live/graceful-shutdown.ts";
 import { createLiveRequests } from "./pipeline/live/live-requests.ts";
 import { createUpgrades } from "./pipeline/live/web-sockets.ts";
@@ -40,7 +43,9 @@ import type { FacadeSettings } from "./settings.ts";
 
 export { facadeSettings, readFacadeSettings } from "./settings.ts";
 
-const maxBodyBytes = 1024 * 1024;
+const maxBodyBytes = mebibyte;
+/** What clients have begun to send. */
+const maxUnfinishedBytes = { ofAddress: 16 * mebibyte, inAll: 64 * mebibyte };
 /** How long a client may take to send a request. */
 const receiveTimeoutMs = 60_000;
 
@@ -76,7 +81,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const { logger, bus } = environment;
 
   let port = settings.port;
-  const publicUrl = () => (settings.publicUrl ?? `http://localhost:${port}`).replace(/\/+$/, "");
+  const publicUrl = () => (settings.publicUrl ?? `http://localhost:${port}`).replace(/(?<!\/)\/+$/, "");
   const clients = createClients(environment.transport);
   const authenticator = createAuthenticator({ clients, bus });
   const scope = createWorkspaceScope({ clients, bus });
@@ -85,10 +90,14 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     slots,
     checkAccess: (request) => confirmAccess({ authenticator, scope }, request),
   });
+  const openLimiter = (windowMs: number) =>
+    environment.sharedLimits ? shareLimits(clients, windowMs, logger) : createLocalRateLimiter({ windowMs });
   const limits = createRequestLimits({
-    limiter: environment.sharedLimits ? shareLimits(clients, logger) : createLocalRateLimiter(),
+    ofMinutes: openLimiter(minuteMs),
+    ofHours: openLimiter(hourMs),
     perMinute: settings.rateLimit,
     signInsPerMinute: settings.signInRateLimit,
+    changesPerHour: settings.changeRateLimit,
   });
   const headers = securityHeadersFor(settings.publicUrl);
   const errors = createErrorResponder({ docsUrl: () => `${publicUrl()}/docs/errors`, headers, logger });
@@ -124,6 +133,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   parseJsonBodies(app);
   const document = await documentRoutes(app, publicUrl);
   await admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris), headers });
+  limitUnfinishedBodies(app, maxUnfinishedBytes);
   recordRequests(app, environment);
   const recorder = createAuditRecorder({ ...createAuditLog(clients), metrics: environment.metrics });
   auditRequests(app, recorder);
@@ -175,11 +185,12 @@ function shareSlots({ identity }: Clients, logger: Logger): Slots {
 }
 
 /** A limiter that counts in identity, which all facades call. */
-function shareLimits({ identity }: Clients, logger: Logger): RateLimiter {
+function shareLimits({ identity }: Clients, windowMs: number, logger: Logger): RateLimiter {
+  const windowSeconds = windowMs / 1000;
   return createSharedRateLimiter({
     consume: (key, limit, wanted) =>
-      identity.drawRequests({ key, limit, wanted }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
-    fallback: createLocalRateLimiter(),
+      identity.drawRequests({ key, limit, wanted, windowSeconds }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
+    fallback: createLocalRateLimiter({ windowMs }),
     logger,
   });
 }
@@ -188,14 +199,14 @@ function shareLimits({ identity }: Clients, logger: Logger): RateLimiter {
 function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void {
   const seconds = histogram(metrics, {
     name: "sandgate_http_request_seconds",
-    help: "Time to answer a request of the public API.",
-    labelNames: ["method", "route", "status"],
+    help: "Time to answer a request of the public API. `fault` says who caused an error: none, client or platform.",
+    labelNames: ["method", "route", "status", "fault"],
     buckets: [0.005, 0.025, 0.1, 0.5, 2.5, 10, 60],
   });
   app.addHook("onResponse", (request, reply, done) => {
-    const { method, pattern: route } = request;
+    const { method, pattern: route, fault } = request;
     const status = reply.statusCode;
-    seconds.observe({ method, route, status }, reply.elapsedTime / 1000);
+    seconds.observe({ method, route, status, fault }, reply.elapsedTime / 1000);
     if (logger.isLevelEnabled("info")) {
       const caller = request.inWorkspace ?? request.signedIn?.user;
       logger.info(
@@ -217,7 +228,7 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
 
 /** Removes the path prefix of the public address from a URL, for proxies that don't. */
 function createPrefixRemover(publicUrl: string | undefined): (request: IncomingMessage) => string {
-  const prefix = publicUrl === undefined ? "" : new URL(publicUrl).pathname.replace(/\/+$/, "");
+  const prefix = publicUrl === undefined ? "" : new URL(publicUrl).pathname.replace(/(?<!\/)\/+$/, "");
   return ({ url = "/" }) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
 }
 

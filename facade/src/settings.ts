@@ -30,6 +30,11 @@ export const facadeSettings = defineSettings({
     default: 10,
     doc: "Sign-ins a minute from each address, attempts at an account from there, and requests that may send a mail. 0: no limit",
   }),
+  changeRateLimit: integer("SANDGATE_CHANGE_RATE_LIMIT", {
+    default: 3_600,
+    min: 0,
+    doc: "Requests an hour with which a user creates or changes something, since the audit log keeps an entry of each for long; five times as many in each workspace. Deletions, stops and reads don't count. 0: no limit",
+  }),
   trustedProxies: list("SANDGATE_TRUSTED_PROXIES", {
     default: [],
     doc: "Addresses or CIDR ranges of the proxies whose X-Forwarded-For is trusted",

@@ -174,6 +174,7 @@ export async function openTestPlatform(
   return {
     ...facade,
     bus,
+    metrics,
     state,
     logLines,
     signAccessToken,

@@ -4,16 +4,13 @@ import { Type } from "typebox";
 import type { App } from "../pipeline/base/app.ts";
 import type { RouteRules } from "../pipeline/base/route-rules.ts";
 import type { RouteContext } from "../pipeline/route.ts";
-import { TextByName } from "../pipeline/validation/common-schemas.ts";
+import { component, TextByName } from "../pipeline/validation/common-schemas.ts";
 
-const Alive = Type.Object({ status: Type.String() });
-const Ready = Type.Object({
-  status: Type.String(),
-  dependencies: TextByName,
-});
+const Alive = component("Health", { status: Type.String() });
+const Ready = component("Readiness", { status: Type.String(), dependencies: TextByName });
 
 const tags = ["Health"];
-const rules: RouteRules = { rpc: "none", limit: "uncounted" };
+const rules: RouteRules = { rpc: "none", limit: "uncounted", errors: ["VALIDATION_ERROR"] };
 
 /** Probes. `dependencies` reads the state of each dependency of the process. */
 export async function healthRoutes(
@@ -22,7 +19,16 @@ export async function healthRoutes(
 ): Promise<void> {
   app.get(
     "/healthz",
-    { config: { rules }, schema: { tags, summary: "Check that the process is alive", response: { 200: Alive } } },
+    {
+      config: { rules },
+      schema: {
+        tags,
+        operationId: "checkHealth",
+        summary: "Check that the process is alive",
+        description: "It calls nothing else.",
+        response: { 200: Alive },
+      },
+    },
     async () => ({ status: "ok" }),
   );
 
@@ -32,6 +38,7 @@ export async function healthRoutes(
       config: { rules },
       schema: {
         tags,
+        operationId: "checkReadiness",
         summary: "Check that the process accepts requests",
         description: "Also shows the state of each dependency, which does not change the status.",
         response: { 200: Ready },

@@ -1,11 +1,12 @@
 import swagger, { type SwaggerTransform } from "@fastify/swagger";
 import { type PublicReason, publicErrors, publicReasons } from "@sandgate/kit/base/reasons";
 import { toRoleName } from "@sandgate/kit/rpc/access";
-import type { FastifySchema } from "fastify";
 import type { App } from "../pipeline/base/app.ts";
-import { accessOfRoute, errorsOf } from "../pipeline/base/route-rules.ts";
+import { accessOfRoute, errorsOf, type RouteRules } from "../pipeline/base/route-rules.ts";
 import { codeOf } from "../pipeline/errors/envelope.ts";
-import { locationsOf } from "../pipeline/validation/request-check.ts";
+import { locationsOf, responsesOf } from "../pipeline/validation/request-check.ts";
+import { extractComponents } from "./components.ts";
+import { renderQuickStart, tags } from "./introduction.ts";
 
 const envelope = {
   $id: "Error",
@@ -14,6 +15,7 @@ const envelope = {
   required: ["error"],
   properties: {
     error: {
+      title: "ErrorBody",
       type: "object",
       required: ["code", "message"],
       properties: {
@@ -27,6 +29,7 @@ const envelope = {
           type: ["array", "null"],
           description: "One item for each invalid field. Only `validation_error` has it.",
           items: {
+            title: "ErrorDetail",
             type: "object",
             required: ["issue"],
             properties: {
@@ -64,7 +67,11 @@ const listedErrors = {
 
 const commonHeaders = {
   "X-Request-Id": { type: "string", description: "The id of the request: the one you sent, otherwise a new one." },
-  "RateLimit-Limit": { type: "integer", description: "Requests per minute. Missing where there is no limit." },
+  "RateLimit-Limit": {
+    type: "integer",
+    description:
+      "Requests in the window that RateLimit-Reset ends: a minute, or an hour for what creates and changes. Missing where there is no limit.",
+  },
   "RateLimit-Remaining": { type: "integer", description: "Requests left in this minute." },
   "RateLimit-Reset": { type: "integer", description: "Seconds until the count starts again." },
 };
@@ -95,7 +102,11 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
       },
     ]),
   ]);
-  const role = access.workspace && `Needs the ${toRoleName(access.workspace.least)} role in the workspace.`;
+  const needs = [
+    access.workspace && `Needs the ${toRoleName(access.workspace.least)} role in the workspace.`,
+    access.credential === "session" && "Needs a session: an API token is refused.",
+    access.operator && "Only operators of the platform may call it.",
+  ];
   const security = {
     none: [],
     any: [{ apiToken: [] }, { session: [] }],
@@ -104,8 +115,9 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   return {
     schema: {
       ...schema,
-      description: [schema?.description, role].filter((line) => line !== undefined).join("\n\n"),
-      operationId: operationIdOf(String(route.method), url),
+      description: [schema?.description, ...needs].filter(Boolean).join("\n\n"),
+      ...(schema?.querystring !== undefined && { querystring: withoutRequiredDefaults(schema.querystring) }),
+      operationId: schema?.operationId ?? operationIdOf(rules, url),
       security,
       response,
     },
@@ -113,16 +125,24 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   };
 };
 
-function responsesOf(schema: FastifySchema | undefined): Record<string, Record<string, unknown>> {
-  // Routes are declared with a record of schemas by status.
-  return (schema?.response ?? {}) as Record<string, Record<string, unknown>>;
+/** The name of the RPC: what it does, as a client's method is called too. */
+function operationIdOf({ rpc }: RouteRules, url: string): string {
+  if (rpc === "none") throw new Error(`${url} calls no RPC, so its schema needs an operationId`);
+  return rpc.localName;
 }
 
-/** "GET", "/workspaces/:workspace_id/members" -> "get_workspaces_workspace_id_members" */
-function operationIdOf(method: string, url: string): string {
-  return [method.toLowerCase(), ...url.split("/").map((part) => part.replace(/\W/g, "_").replace(/^_/, ""))]
-    .filter((part) => part !== "")
-    .join("_");
+/** A client may leave out what has a default, though the handler always gets it. */
+function withoutRequiredDefaults(querystring: unknown): object {
+  // Routes are declared with object schemas.
+  const { required = [], ...schema } = querystring as { required?: string[]; properties: Record<string, object> };
+  return { ...schema, required: required.filter((name) => !("default" in (schema.properties[name] ?? {}))) };
+}
+
+/** What is read of the document. */
+interface OpenApiDocument {
+  info: object;
+  paths: object;
+  components?: { schemas?: object };
 }
 
 /** Collects the routes that are added from now on. Returns a function that makes the document. */
@@ -135,9 +155,10 @@ export async function documentRoutes(app: App, publicUrl: () => string): Promise
       info: {
         title: "Sandgate",
         version: "0.1.0",
-        description: "Runs isolated container sandboxes inside workspaces.",
+        contact: { name: "The operator of this installation" },
         license: { name: "Apache-2.0", identifier: "Apache-2.0" },
       },
+      tags,
       components: {
         securitySchemes: {
           apiToken: { type: "http", scheme: "bearer", description: "A long-lived API token (`sgt_…`)." },
@@ -153,9 +174,16 @@ export async function documentRoutes(app: App, publicUrl: () => string): Promise
     transform: describeRoute,
     refResolver: { buildLocalReference: (json, _base, _fragment, index) => String(json.$id ?? `Schema${index}`) },
   });
-  return () => ({
-    ...app.swagger(),
-    servers: [{ url: publicUrl() }],
-    externalDocs: { url: `${publicUrl()}/docs/errors`, description: "Every error code and what to do about it" },
-  });
+  return () => {
+    const { info, components, paths, ...document } = app.swagger() as OpenApiDocument;
+    const { value, schemas, headers } = extractComponents({ paths, schemas: components?.schemas });
+    return {
+      ...document,
+      info: { ...info, description: renderQuickStart(publicUrl()) },
+      paths: value.paths,
+      components: { ...components, headers, schemas: { ...value.schemas, ...schemas } },
+      servers: [{ url: publicUrl() }],
+      externalDocs: { url: `${publicUrl()}/docs/errors`, description: "Every error code and what to do about it" },
+    };
+  };
 }

@@ -1,11 +1,14 @@
 import { randomBytes } from "node:crypto";
 import { promisify } from "node:util";
 import { gunzip, gzip } from "node:zlib";
-import Fastify, { type FastifyReply } from "fastify";
+import Fastify, { type FastifyReply, type FastifyRequest } from "fastify";
 import type { App } from "../pipeline/base/app.ts";
 import type { RouteRules } from "../pipeline/base/route-rules.ts";
 import type { RouteContext } from "../pipeline/route.ts";
 import { errorsPolicy, referencePolicy, renderErrors, renderReference } from "./pages.ts";
+
+const compress = promisify<Buffer | string, Buffer>(gzip);
+const decompress = promisify<Buffer, Buffer>(gunzip);
 
 const tags = ["Reference"];
 const rules: RouteRules = { rpc: "none" };
@@ -16,7 +19,7 @@ export async function referenceRoutes(
   app: App,
   { document, publicUrl }: RouteContext & { document: () => object },
 ): Promise<void> {
-  let json: string | undefined;
+  let json: Promise<Buffer> | undefined;
   let errors: string | undefined;
   let script: Promise<Buffer> | undefined;
 
@@ -26,19 +29,30 @@ export async function referenceRoutes(
       config: { rules },
       schema: {
         tags,
+        operationId: "getOpenApiDocument",
         summary: "Get the OpenAPI document of this API",
+        description: "OpenAPI 3.1, made from the schemas by which requests are checked.",
         response: { 200: { description: "OpenAPI 3.1.", content: { "application/json": { schema: {} } } } },
       },
     },
-    async (_request, reply) => {
-      json ??= JSON.stringify(document());
-      return send(reply, "application/json", json);
+    async (request, reply) => {
+      json ??= compress(JSON.stringify(document()));
+      return sendCompressed(request, reply, "application/json", await json);
     },
   );
 
   app.get(
     "/docs",
-    { config: { rules }, schema: { tags, summary: "Read the reference of this API", response: htmlResponse } },
+    {
+      config: { rules },
+      schema: {
+        tags,
+        operationId: "showReference",
+        summary: "Read the reference of this API",
+        description: "A page made from the OpenAPI document.",
+        response: htmlResponse,
+      },
+    },
     async (_request, reply) => {
       const { origin, pathname } = new URL(publicUrl());
       const nonce = randomBytes(16).toString("base64");
@@ -49,22 +63,31 @@ export async function referenceRoutes(
 
   app.get(
     "/docs/errors",
-    { config: { rules }, schema: { tags, summary: "Read about the error codes", response: htmlResponse } },
+    {
+      config: { rules },
+      schema: {
+        tags,
+        operationId: "showErrorCodes",
+        summary: "Read about the error codes",
+        description: "What each code and each `state_reason` means.",
+        response: htmlResponse,
+      },
+    },
     async (_request, reply) => {
-      errors ??= renderErrors();
+      errors ??= renderErrors(publicUrl());
       reply.header("content-security-policy", errorsPolicy);
       return send(reply, "text/html", errors);
     },
   );
 
+  app.get("/", { config: { rules }, schema: { hide: true } }, async (_request, reply) =>
+    reply.redirect(`${publicUrl()}/docs`),
+  );
+
   app.get("/docs/reference.js", { config: { rules }, schema: { hide: true } }, async (request, reply) => {
     script ??= readReferenceScript();
-    const compressed = await script;
-    reply.headers({ vary: "Accept-Encoding", "cache-control": "public, max-age=3600" });
-    if (!/\bgzip\b/.test(String(request.headers["accept-encoding"]))) {
-      return send(reply, "text/javascript", await promisify(gunzip)(compressed));
-    }
-    return send(reply.header("content-encoding", "gzip"), "text/javascript", compressed);
+    reply.header("cache-control", "public, max-age=3600");
+    return sendCompressed(request, reply, "text/javascript", await script);
   });
 }
 
@@ -78,7 +101,16 @@ async function readReferenceScript(): Promise<Buffer> {
   await app.register(reference, { routePrefix: "/", configuration: { url: "/openapi.json" } });
   const { rawPayload } = await app.inject("/js/scalar.js");
   await app.close();
-  return promisify(gzip)(rawPayload);
+  return compress(rawPayload);
+}
+
+/** Sends what is kept compressed, as it is where the client takes that. */
+async function sendCompressed(request: FastifyRequest, reply: FastifyReply, type: string, compressed: Buffer) {
+  reply.header("vary", [reply.getHeader("vary"), "Accept-Encoding"].filter(Boolean).join(", "));
+  if (!/\bgzip\b/.test(String(request.headers["accept-encoding"]))) {
+    return send(reply, type, await decompress(compressed));
+  }
+  return send(reply.header("content-encoding", "gzip"), type, compressed);
 }
 
 function send(reply: FastifyReply, type: string, body: string | Buffer): FastifyReply {

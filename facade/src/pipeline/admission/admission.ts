@@ -4,11 +4,12 @@ import { requireOperator, requireSession } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { signedInOf } from "../base/request-context.ts";
-import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } from "../base/route-rules.ts";
+import { accessOfRequest, accessOfRoute, isChange, type RouteAccess, type RouteRules } from "../base/route-rules.ts";
 import type { SecurityHeaders } from "../base/security-headers.ts";
 import type { SignedIn } from "../base/signed-in.ts";
 import { validationError } from "../errors/envelope.ts";
 import type { RequestLimits } from "../limits/request-limits.ts";
+import { openBodyBytes } from "../limits/unfinished-bodies.ts";
 import { compileCheck } from "../validation/request-check.ts";
 import type { Authenticator } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
@@ -26,13 +27,14 @@ export interface Admission {
 
 /**
  * Adds the checks that every request has to pass, in this order: the route exists, the credential is valid, the rate
- * limit (of the credential, or of the address without one), all fields, the workspace, the role. Who may call a route
- * follows from the contract of its RPC.
+ * limit (of the credential, or of the address without one), all fields, the workspace, the role, the limit of changes.
+ * Who may call a route follows from the contract of its RPC.
  */
 export async function admitRequests(app: FastifyInstance, admission: Admission): Promise<void> {
   app.decorateRequest("signedIn", undefined);
   app.decorateRequest("inWorkspace", undefined);
   app.decorateRequest("pattern", "unknown");
+  app.decorateRequest("fault", "none");
 
   app.addHook("onRequest", (request, reply, done) => {
     reply.header("x-request-id", request.id).headers(admission.headers);
@@ -51,7 +53,8 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
     const rules = route.config?.rules;
     if (!rules) throw new Error(`${route.method} ${route.url} has no rules`);
     const access = accessOfRoute(rules, route.url);
-    const check = compileCheck(route.schema);
+    // Clients send fields of their own with a sign-in.
+    const check = compileCheck(route.schema, { anyFields: route.url.startsWith("/auth/") });
     route.onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
       request.pattern = route.url;
       await identify(admission, rules, access, request, reply);
@@ -63,9 +66,13 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
       }
       done(violations.length > 0 ? validationError(violations) : undefined);
     };
-    if (access.credential === "none") return;
+    if (access.credential === "none") {
+      route.bodyLimit = openBodyBytes;
+      return;
+    }
     const authorizeCaller = (request: FastifyRequest) => authorize(admission.scope, request, access);
-    route.preHandler = [authorizeCaller, ...[route.preHandler ?? []].flat()];
+    const counting = isChange(rules, access, String(route.method)) ? [admission.limits.countChange] : [];
+    route.preHandler = [authorizeCaller, ...counting, ...[route.preHandler ?? []].flat()];
   });
 }
 

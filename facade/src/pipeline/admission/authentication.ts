@@ -83,7 +83,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
 }
 
 function readBearer(authorization: string | undefined): string {
-  const token = /^bearer(?: +(.*))?$/i.exec(authorization ?? "")?.[1]?.trim();
+  const token = /^bearer(?: (.*))?$/i.exec(authorization ?? "")?.[1]?.trim();
   if (!token) throw new DomainError("UNAUTHENTICATED", "The request has no bearer token.");
   return token;
 }

@@ -4,16 +4,20 @@ import { beforeEach, expect, test } from "vitest";
 import { createSessionVerifier, type SessionVerifier } from "./session-verifier.ts";
 
 let now: number;
+/** How far the time of day was set forward or back. */
+let steppedMs: number;
 let reads: number;
 let answer: { keys: object[]; ended: string[]; down?: boolean };
 let verifier: SessionVerifier;
 
 beforeEach(() => {
   now = 1_780_000_000_000;
+  steppedMs = 0;
   reads = 0;
   answer = { keys: [], ended: [] };
   verifier = createSessionVerifier({
-    now: () => now,
+    now: () => now + steppedMs,
+    monotonic: () => now,
     async readKeys() {
       reads += 1;
       if (answer.down) throw new DomainError("UPSTREAM_ERROR", "identity is down");
@@ -71,6 +75,31 @@ test("takes a new key, and refuses the tokens of a withdrawn one", async () => {
   now += 1000;
   expect(await verifier.verify(fresh, "r")).toMatchObject({ user: { credentialId: "session-k2" } });
   await expect(verifier.verify(old, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+});
+
+test("knows of ended sessions and withdrawn keys within a second, also when the clock is set back", async () => {
+  const tokens = [await signWithNewKey("k1"), await signWithNewKey("k2")] as const;
+  for (const token of tokens) await verifier.verify(token, "r");
+  answer.ended = ["session-k1"];
+  answer.keys.pop();
+  steppedMs = -120_000;
+  now += 1_000;
+  for (const token of tokens) {
+    await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  }
+});
+
+test("remembers no token that was being verified when its key was withdrawn", async () => {
+  await verifier.verify(await signWithNewKey("k1"), "r");
+  const stolen = await signWithNewKey("k2");
+  now += 1_000;
+  const [, other] = [await verifier.verify(await signWithNewKey("k3"), "r"), await signWithNewKey("k4")];
+  const verifying = verifier.verify(stolen, "r");
+  answer.keys = answer.keys.slice(-1);
+  now += 1_000;
+  // Reading the keys takes no turn of the event loop, and verifying a signature does.
+  await Promise.all([verifier.verify(other, "r"), verifying]);
+  await expect(verifier.verify(stolen, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
 });
 
 test("refuses a remembered token once its time is up", async () => {

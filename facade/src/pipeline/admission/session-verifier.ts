@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
 import { createLocalJWKSet, decodeProtectedHeader, errors, type JSONWebKeySet, jwtVerify } from "jose";
 import { LRUCache } from "lru-cache";
@@ -14,10 +15,15 @@ const keepEndedMs = 600_000;
 
 /** What identity says about its tokens. */
 interface IssuerState {
+  /** Monotonic. */
   readAt: number;
   jwks: string;
   keys: ReturnType<typeof createLocalJWKSet>;
   keyIds: ReadonlySet<string | undefined>;
+  /**
+   * The tokens that were verified with these keys. They go with the keys, also one that is being verified meanwhile.
+   */
+  sessions: LRUCache<string, Session>;
   ended: ReadonlySet<string>;
   issuer: string;
   audience: string;
@@ -48,21 +54,20 @@ export interface SessionVerifier {
  */
 export function createSessionVerifier(o: {
   readKeys(requestId: string): Promise<GetSigningKeysResponse>;
+  /** In epoch milliseconds. */
   now?: () => number;
+  monotonic?: () => number;
 }): SessionVerifier {
-  const now = o.now ?? Date.now;
+  const { now = Date.now, monotonic = monotonicMs } = o;
   let state: IssuerState | undefined;
   let refreshing: Promise<IssuerState> | undefined;
-  const sessions = new LRUCache<string, Session>({ max: maxCachedTokens });
-  /** Sessions reported as ended, and when. */
+  /** Sessions reported as ended, and when by the monotonic clock. */
   const ended = new Map<string, number>();
 
   async function refresh(requestId: string): Promise<IssuerState> {
-    const readAt = now();
+    const readAt = monotonic();
     const answer = await o.readKeys(requestId);
     const known = state?.jwks === answer.jwks ? state : undefined;
-    // A token is cached only while its key may be published.
-    if (!known) sessions.clear();
     for (const [id, at] of ended) if (at < readAt - keepEndedMs) ended.delete(id);
     const jwks: JSONWebKeySet = JSON.parse(answer.jwks);
     state = {
@@ -70,6 +75,7 @@ export function createSessionVerifier(o: {
       jwks: answer.jwks,
       keys: known?.keys ?? createLocalJWKSet(jwks),
       keyIds: known?.keyIds ?? new Set(jwks.keys.map(({ kid }) => kid)),
+      sessions: known?.sessions ?? new LRUCache({ max: maxCachedTokens }),
       ended: new Set(answer.endedSessionIds),
       issuer: answer.issuer,
       audience: answer.audience,
@@ -78,7 +84,7 @@ export function createSessionVerifier(o: {
   }
 
   function currentState(requestId: string): IssuerState | Promise<IssuerState> {
-    if (state && now() - state.readAt < maxAgeMs) return state;
+    if (state && monotonic() - state.readAt < maxAgeMs) return state;
     refreshing ??= refresh(requestId).finally(() => {
       refreshing = undefined;
     });
@@ -124,10 +130,10 @@ export function createSessionVerifier(o: {
   return {
     async verify(token, requestId) {
       const known = await currentState(requestId);
-      let session = sessions.get(token);
+      let session = known.sessions.get(token);
       if (!session || session.expiresAt <= now()) {
         session = await parse(token, known);
-        sessions.set(token, session);
+        known.sessions.set(token, session);
       }
       requireOpen(session.sessionId, known);
       return session.signedIn;
@@ -141,7 +147,7 @@ export function createSessionVerifier(o: {
       });
     },
     end(sessionId) {
-      ended.set(sessionId, now());
+      ended.set(sessionId, monotonic());
     },
   };
 }

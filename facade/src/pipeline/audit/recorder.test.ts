@@ -1,3 +1,4 @@
+import { auditActions } from "@sandgate/kit/base/audit-actions";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { beforeEach, expect, test } from "vitest";
 import { type AuditEntry, type AuditedAction, type AuditRecorder, createAuditRecorder } from "./recorder.ts";
@@ -24,11 +25,14 @@ let recorder: AuditRecorder;
 let entries: AuditEntry[];
 let problem: Error | undefined;
 let clock: number;
+/** How far the time of day was set back. */
+let setBackMs: number;
 
 beforeEach(() => {
   entries = [];
   problem = undefined;
   clock = Date.UTC(2026, 0, 1);
+  setBackMs = 0;
   recorder = createAuditRecorder({
     async store(added) {
       if (problem) throw problem;
@@ -36,7 +40,8 @@ beforeEach(() => {
     },
     findUserIds: async (names) => new Map(names.includes("ann@example.com") ? [["ann@example.com", "ann"]] : []),
     metrics: createMetrics(),
-    now: () => new Date(clock),
+    now: () => new Date(clock - setBackMs),
+    monotonic: () => clock,
   });
 });
 
@@ -51,6 +56,15 @@ async function pass(seconds: number): Promise<void> {
 }
 
 const counts = () => entries.map(({ count }) => count);
+
+test("what follows is stored at the end of the minute, also when the clock is set back", async () => {
+  for (let i = 0; i < 3; i++) recorder.recordAction(refused);
+  await pass(2);
+  recorder.recordAction(refused);
+  setBackMs = 120_000;
+  await pass(60);
+  expect(counts()).toEqual([3, 1]);
+});
 
 test("the first of its kind is stored within a second or two, those that follow together at the end of the minute", async () => {
   recorder.recordAction({ ...refused, requestId: "first", target: { type: "sandbox", id: "b1" } });
@@ -108,6 +122,8 @@ test("a flood is counted in few entries, and nobody's flood hides what others do
   for (let i = 0; i < 5_000; i++)
     recorder.recordAction({ ...failedSignIn, username: `name ${i}`, address: `198.51.${i % 256}.9` });
   await pass(60);
+  // Those that are nobody's in particular are counted for an hour.
+  await pass(3_600);
   expect(entries.length).toBeLessThanOrEqual(400);
   expect(counts().reduce((sum, count) => sum + count)).toBe(10_001);
 });
@@ -141,4 +157,22 @@ test("what was recorded is stored at the end", async () => {
   recorder.recordAction(refused);
   await recorder.flushAll();
   expect(counts()).toEqual([2]);
+});
+
+test("a user who goes on being refused in ever other ways writes few entries, and hides nobody's", async () => {
+  const actions = 10;
+  const hours = 3;
+  for (let minute = 0; minute < hours * 60; minute++) {
+    for (let i = 0; i < actions; i++) {
+      const tried: AuditedAction = { ...refused, workspaceId: `w${minute}`, action: auditActions[i] ?? "sandbox.stop" };
+      recorder.recordAction(tried);
+      recorder.recordAction(tried);
+    }
+    if (minute % 60 === 30) recorder.recordAction({ ...refused, user: { ...ann, id: "bob", credentialId: "s2" } });
+    await pass(60);
+  }
+  await recorder.flushAll();
+  expect(counts().reduce((sum, count) => sum + count)).toBe(hours * (60 * 2 * actions + 1));
+  expect(entries.length).toBeLessThan(hours * 200);
+  expect(entries.filter(({ user }) => user?.id === "bob")).toHaveLength(hours);
 });

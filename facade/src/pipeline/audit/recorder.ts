@@ -4,7 +4,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import { networksOf } from "@sandgate/kit/base/networks";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
-import { minuteMs } from "@sandgate/kit/base/time";
+import { minuteMs, monotonicMs } from "@sandgate/kit/base/time";
 import type { UserCaller } from "@sandgate/kit/rpc/context";
 
 /** Something that somebody did or tried to do, and that no event tells of. */
@@ -62,20 +62,26 @@ interface Group extends Pick<AuditedAction, "action" | "outcome" | "user" | "wor
   written: number;
 }
 
+/** Actions that are not counted by who did them have windows of an hour. */
+type WindowKind = AuditedAction["kind"] | "overflow";
+
 interface Window {
   /** Several keys may name one group. */
   groups: Map<string, Group>;
   /** How many groups each user or network began. */
   byOrigin: Map<string, number>;
+  /** By the monotonic clock. */
   endsAt: number;
   lengthMs: number;
 }
 
 const flushMs = 1_000;
-/** Groups of a kind in a window. Actions beyond them are counted by action and outcome alone. */
+/** Groups of a kind in a window. Actions beyond them are counted by action and outcome alone, for an hour at a time. */
 const maxGroups = 200;
-/** Groups that one user or network may begin, so that nobody hides what others do. */
+/** Groups that one user or network may begin in a window, so that nobody hides what others do. */
 const maxGroupsOfOrigin = 10;
+/** And in an hour, so that nobody fills the disk. */
+const maxGroupsOfOriginInHour = 60;
 /** A window with more groups than this is followed by one twice as long, so that no flood fills the disk. */
 const busyGroups = 20;
 const shortestWindowMs = minuteMs;
@@ -87,7 +93,7 @@ const entriesAtOnce = 500;
 /**
  * Groups actions that are alike. The first of a group gets an entry at once; the others of the same minute get one
  * entry together, with their count. So no request waits, and a flood writes few entries: at most 400 a minute of each
- * kind, and as many an hour while it lasts.
+ * kind, as many an hour while it lasts, and 120 an hour of one user.
  */
 export function createAuditRecorder(o: {
   store(entries: readonly AuditEntry[]): Promise<void>;
@@ -95,31 +101,47 @@ export function createAuditRecorder(o: {
   findUserIds(usernames: readonly string[]): Promise<ReadonlyMap<string, string>>;
   metrics: Metrics;
   now?: () => Date;
+  monotonic?: () => number;
 }): AuditRecorder {
-  const now = o.now ?? (() => new Date());
-  const windows = new Map<AuditedAction["kind"], Window>();
+  const { now = () => new Date(), monotonic = monotonicMs } = o;
+  const windows = new Map<WindowKind, Window>();
+  /** How many groups each user or network began in an hour, by kind. */
+  const hours = new Map<string, { begun: number; endsAt: number }>();
   const givenUp = counter(o.metrics, {
     name: "sandgate_audit_entries_given_up_total",
     help: "Entries of the audit log that telemetry could not be given.",
   });
   let waiting: AuditEntry[] = [];
 
-  function windowOf(kind: AuditedAction["kind"]): Window {
-    const known = windows.get(kind);
-    if (known) return known;
-    const window = {
-      groups: new Map(),
-      byOrigin: new Map(),
-      endsAt: now().getTime() + shortestWindowMs,
-      lengthMs: shortestWindowMs,
-    };
+  function openWindow(kind: WindowKind, lengthMs: number): Window {
+    const window = { groups: new Map(), byOrigin: new Map(), endsAt: monotonic() + lengthMs, lengthMs };
     windows.set(kind, window);
     return window;
   }
 
-  function groupFor(window: Window, audited: AuditedAction): Group {
-    const { user, username, workspaceId, action, outcome, address } = audited;
-    const begin = (key: string, group: Pick<Group, "user" | "workspaceId" | "username">): Group => {
+  const windowOf = (kind: WindowKind): Window =>
+    windows.get(kind) ?? openWindow(kind, kind === "overflow" ? longestWindowMs : shortestWindowMs);
+
+  function hourOf(kind: WindowKind, origin: string) {
+    const at = monotonic();
+    const key = JSON.stringify([kind, origin]);
+    const known = hours.get(key);
+    if (known && known.endsAt > at) return known;
+    const hour = { begun: 0, endsAt: at + longestWindowMs };
+    // All hours are as long, so the map is in the order of their ends.
+    hours.delete(key);
+    hours.set(key, hour);
+    for (const [oldest, { endsAt }] of hours) {
+      if (endsAt > at) break;
+      hours.delete(oldest);
+    }
+    return hour;
+  }
+
+  function groupFor(audited: AuditedAction): Group {
+    const { kind, user, username, workspaceId, action, outcome, address } = audited;
+    const window = windowOf(kind);
+    const begin = (window: Window, key: string, group: Pick<Group, "user" | "workspaceId" | "username">): Group => {
       const { target, requestId } = audited;
       const begun = { ...group, action, outcome, target, address, requestId, lastAt: now(), count: 0, written: 0 };
       window.groups.set(key, begun);
@@ -131,13 +153,17 @@ export function createAuditRecorder(o: {
     const origin = user?.id ?? networkOf(address);
     const begun = window.byOrigin.get(origin) ?? 0;
     if (window.groups.size < maxGroups && begun < maxGroupsOfOrigin) {
-      window.byOrigin.set(origin, begun + 1);
-      return begin(key, { user, workspaceId, username });
+      const hour = hourOf(kind, origin);
+      if (hour.begun < maxGroupsOfOriginInHour) {
+        hour.begun += 1;
+        window.byOrigin.set(origin, begun + 1);
+        return begin(window, key, { user, workspaceId, username });
+      }
     }
-    const overflow = JSON.stringify([action, outcome]);
-    return (
-      window.groups.get(overflow) ?? begin(overflow, { user: undefined, workspaceId: undefined, username: undefined })
-    );
+    const overflow = windowOf("overflow");
+    const alike = JSON.stringify([action, outcome]);
+    const nobodys = { user: undefined, workspaceId: undefined, username: undefined };
+    return overflow.groups.get(alike) ?? begin(overflow, alike, nobodys);
   }
 
   /** Finds the users of the names. Attempts with names that nobody has are counted by network. */
@@ -191,20 +217,11 @@ export function createAuditRecorder(o: {
   async function flush(isLast: boolean): Promise<void> {
     for (const [kind, window] of windows) {
       await resolveUsernames(window);
-      const isOver = isLast || now().getTime() >= window.endsAt;
+      const isOver = isLast || monotonic() >= window.endsAt;
       waiting.push(...takeEntries(window, isOver));
       if (!isOver) continue;
-      const isBusy = window.groups.size > busyGroups;
-      const lengthMs = isBusy ? Math.min(2 * window.lengthMs, longestWindowMs) : shortestWindowMs;
-      if (window.groups.size === 0) windows.delete(kind);
-      else {
-        windows.set(kind, {
-          groups: new Map(),
-          byOrigin: new Map(),
-          endsAt: now().getTime() + lengthMs,
-          lengthMs,
-        });
-      }
+      windows.delete(kind);
+      if (window.groups.size > busyGroups) openWindow(kind, Math.min(2 * window.lengthMs, longestWindowMs));
     }
     if (waiting.length > maxWaiting) {
       givenUp.inc(waiting.length - maxWaiting);
@@ -218,7 +235,7 @@ export function createAuditRecorder(o: {
 
   return {
     recordAction(action) {
-      const group = groupFor(windowOf(action.kind), action);
+      const group = groupFor(action);
       merge(group, { target: action.target, address: action.address, lastAt: now(), count: 1 });
     },
     flush: () => flush(false),

@@ -20,6 +20,7 @@ const refusals: ReadonlySet<PublicReason> = new Set([
 
 /** What a parameter of a path names. An API token's is not here, since its value may be the token itself. */
 const targetTypes: Readonly<Record<string, string>> = {
+  identity_id: "identity",
   image_id: "image",
   registry_id: "registry",
   sandbox_id: "sandbox",

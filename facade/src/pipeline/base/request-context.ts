@@ -15,6 +15,8 @@ declare module "fastify" {
     inWorkspace: UserCaller | undefined;
     /** The error that the request is answered with. */
     failure: PublicReason | undefined;
+    /** Who is to blame for that, for metrics. */
+    fault: "none" | "client" | "platform";
     /** The pattern of the matched route, for logs and metrics: the path itself may hold a token. */
     pattern: string;
   }

@@ -2,6 +2,7 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { FastifyInstance, RouteOptions } from "fastify";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../../test-platform.ts";
+import { accessOfRoute, isChange } from "./route-rules.ts";
 
 const routes: RouteOptions[] = [];
 let platform: TestPlatform;
@@ -16,6 +17,7 @@ beforeAll(async () => {
   platform = await openTestPlatform({
     env: { SANDGATE_RATE_LIMIT: "0", SANDGATE_SIGNIN_RATE_LIMIT: "0" },
     handlers: {
+      identity: { confirmCaller: () => ({}) },
       sandbox: { getSandbox: () => ({ sandbox: sandboxMessage() }) },
       workspace: { checkAccountDeletion: () => ({}) },
     },
@@ -24,8 +26,8 @@ beforeAll(async () => {
 });
 afterAll(() => platform.close());
 
-/** A body that every route accepts, since fields that a route doesn't know are ignored. */
-const payload = {
+/** A value for each field that a body may have. */
+const values: Readonly<Record<string, unknown>> = {
   enabled: true,
   current_password: "correct horse",
   description: "for tests",
@@ -42,6 +44,13 @@ const payload = {
   username: "ada@example.test",
 };
 
+/** A body that the route accepts, if it has one. */
+function payloadOf({ schema }: RouteOptions): { payload?: object } {
+  const known = Object.keys((schema?.body as { properties: object } | undefined)?.properties ?? {});
+  const payload = Object.fromEntries(known.filter((name) => name in values).map((name) => [name, values[name]]));
+  return schema?.body ? { payload } : {};
+}
+
 test("the last RPC that a route calls is the one that it names", async () => {
   const headers = {
     authorization: `Bearer ${await platform.signAccessToken({ op: true })}`,
@@ -49,27 +58,47 @@ test("the last RPC that a route calls is the one that it names", async () => {
   };
   const named: Record<string, string> = {};
   const reached: Record<string, string> = {};
-  for (const { method, url, config } of routes) {
+  for (const route of routes) {
+    const { method, url, config } = route;
     const rpc = config?.rules?.rpc;
     if (rpc === undefined || rpc === "none" || method === "HEAD") continue;
     const name = `${method} ${url}`;
     named[name] = String(rpc);
     platform.state.called.length = 0;
     const path = url.replace(":workspace_id", workspaceId).replace(/:\w+/, "box");
-    const body =
-      method === "POST" || method === "PUT" || ["/auth/account", "/auth/second-factor"].includes(url)
-        ? { payload }
-        : {};
-    const response = await platform.app.inject({ method: String(method), url: path, headers, ...body });
+    const response = await platform.app.inject({ method: String(method), url: path, headers, ...payloadOf(route) });
     reached[name] = String(platform.state.called.at(-1) ?? response.body);
   }
   expect(reached).toEqual(named);
   expect(Object.keys(named).length).toBeGreaterThan(30);
 });
 
-test("the OpenAPI document, from which the conformance suite knows the routes, leaves out none but the reference's script", () => {
+test("what creates or changes something counts against the limit of changes, and nothing else", () => {
+  const counted = routes.flatMap(({ method, url, config }) =>
+    config?.rules && isChange(config.rules, accessOfRoute(config.rules, url), String(method))
+      ? [`${method} ${url}`]
+      : [],
+  );
+  expect(counted.toSorted()).toEqual([
+    "POST /api-tokens",
+    "POST /auth/second-factor",
+    "POST /auth/second-factor/confirm",
+    "POST /auth/second-factor/recovery-codes",
+    "POST /registries",
+    "POST /sandbox-images",
+    "POST /sandboxes/provision",
+    "POST /workspaces",
+    "POST /workspaces/:workspace_id/members",
+    "PUT /registries/:registry_id",
+    "PUT /sandbox-images/:image_id",
+    "PUT /workspaces/:workspace_id",
+    "PUT /workspaces/:workspace_id/members/:user_id",
+  ]);
+});
+
+test("the OpenAPI document, from which the conformance suite knows the routes, leaves out none but the way to the reference and its script", () => {
   const hidden = routes.filter(({ method, schema }) => method !== "HEAD" && schema?.hide);
-  expect(hidden.map(({ url }) => url)).toEqual(["/docs/reference.js"]);
+  expect(hidden.map(({ url }) => url)).toEqual(["/", "/docs/reference.js"]);
 });
 
 test("an operator's routes are forbidden to others and to API tokens, and call no RPC for them", async () => {
@@ -77,13 +106,14 @@ test("an operator's routes are forbidden to others and to API tokens, and call n
   expect(operatorRoutes.length).toBeGreaterThan(4);
   const lacking = await platform.signAccessToken({ opNeeds: "second_factor" });
   for (const token of [await platform.signAccessToken(), lacking, apiToken]) {
-    for (const { method, url } of operatorRoutes) {
+    for (const route of operatorRoutes) {
+      const { method, url } = route;
       platform.state.called.length = 0;
       const response = await platform.app.inject({
         method: String(method),
         url: url.replace(/:\w+/, "u"),
         headers: { authorization: `Bearer ${token}` },
-        ...(method === "PUT" && { payload }),
+        ...payloadOf(route),
       });
       expect(response.statusCode, `${method} ${url}`).toBe(403);
       if (method !== "HEAD") {

@@ -1,4 +1,5 @@
 import type { DescMethod } from "@bufbuild/protobuf";
+import { MethodOptions_IdempotencyLevel } from "@bufbuild/protobuf/wkt";
 import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
@@ -61,6 +62,17 @@ export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
       workspace: { in: url.includes("/:workspace_id") ? "path" : "header", least: access.leastRole },
     }),
   };
+}
+
+/**
+ * Whether a request of the route may create or change something, of which the audit log and others keep a trace for
+ * long. What deletes or ends something is not one: nobody may be kept from that, and there is no more of it than was
+ * created. Nor is a new password, which has a limit of its own and is the answer to a stolen session.
+ */
+export function isChange(rules: RouteRules, access: RouteAccess, method: string): boolean {
+  if (rules.rpc === "none" || access.credential === "none" || access.operator) return false;
+  if (rules.audit === "user.change_password") return false;
+  return ["POST", "PUT"].includes(method) && rules.rpc.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
 }
 
 /** Who may call the route that a request matched. */

@@ -20,7 +20,6 @@ export interface ErrorResponder {
 /** The errors of Fastify and of the body parser for a body that can't be used, and what to tell the client. */
 const bodyIssues: Record<string, string> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: "must have the content type application/json",
-  FST_ERR_CTP_BODY_TOO_LARGE: "must not be larger than 1 MiB",
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: "must have the length that its Content-Length header gives",
   FST_ERR_CTP_INVALID_JSON_BODY: "must be valid JSON in UTF-8",
   ECONNRESET: "must be complete",
@@ -36,6 +35,7 @@ export function createErrorResponder(o: {
     const reason = toPublicReason(error.reason);
     const { status } = publicErrors[reason];
     request.failure = reason;
+    request.fault = status < 500 || error.callersFault ? "client" : "platform";
     if (reason === "INTERNAL_ERROR") {
       o.logger.error({ request_id: request.id, route: request.pattern, err: thrown }, "unexpected error");
     } else if (reason === "UPSTREAM_ERROR") {
@@ -102,14 +102,21 @@ function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   if (code === "FST_ERR_BAD_URL" || code === "FST_ERR_MAX_PARAM_LENGTH") {
     return new DomainError("NOT_FOUND", "There is no such route.", { cause: thrown });
   }
-  const issue =
-    code === undefined ? undefined : (bodyIssues[code] ?? (isBodyFault(code) ? "can't be read" : undefined));
+  const issue = code === undefined ? undefined : bodyIssueOf(code, request);
   if (issue !== undefined) {
     // The body was refused before the other parts of the request were checked.
     const others = compileCheck({ ...request.routeOptions.schema, body: undefined })(request);
     return validationError([...others, { field: "body", issue }]);
   }
   return new DomainError("INTERNAL_ERROR", "unexpected", { cause: thrown });
+}
+
+/** What is wrong with the body, if an error with this code is about it. */
+function bodyIssueOf(code: string, request: FastifyRequest): string | undefined {
+  if (code === "FST_ERR_CTP_BODY_TOO_LARGE") {
+    return `must not be larger than ${request.routeOptions.bodyLimit / 1024} KiB`;
+  }
+  return bodyIssues[code] ?? (isBodyFault(code) ? "can't be read" : undefined);
 }
 
 /** Whether Fastify failed to parse a content type, or Node to read the request's stream. */

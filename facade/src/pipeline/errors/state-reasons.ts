@@ -1,5 +1,12 @@
+interface StateReason {
+  meaning: string;
+  hint: string;
+  /** The platform failed, not the image, its program or a limit. */
+  platformsFault?: true;
+}
+
 /** What a sandbox's `state_reason` means, and what its user can do about it. */
-export const stateReasons: Readonly<Record<string, { meaning: string; hint: string }>> = {
+export const stateReasons: Readonly<Record<string, StateReason>> = {
   stopped_by_user: { meaning: "A user stopped it.", hint: "Provision a new one." },
   stopped_by_operator: { meaning: "An operator stopped it.", hint: "Ask the operator before you provision it again." },
   ttl_expired: { meaning: "Its time to live ended.", hint: "Increase `ttl_seconds` of the image." },
@@ -17,8 +24,9 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
     hint: "The image's manifest or platform can't be used. Build it for the platform of the nodes.",
   },
   image_pull_failed: {
-    meaning: "The image could not be pulled or stored, for a reason that is none of the others.",
+    meaning: "The image could not be pulled or stored; none of the other reasons applies.",
     hint: "The image could not be pulled to a node. Try again, or use a smaller image.",
+    platformsFault: true,
   },
   registry_unreachable: {
     meaning: "The registry did not respond, or refused because of too many requests.",
@@ -31,14 +39,17 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
   provisioning_failed: {
     meaning: "The cluster refused the sandbox, by a quota, a limit or a policy.",
     hint: "The cluster refused the sandbox, by a quota or a policy of its own. Its operator can change that.",
+    platformsFault: true,
   },
   unschedulable: {
     meaning: "No node could take it in time, or its node refused it.",
     hint: "No node has room for it. Lower `memory_mb` of the image, stop other sandboxes, or try again later.",
+    platformsFault: true,
   },
   node_error: {
     meaning: "Its node could not prepare a place for it, such as its network.",
     hint: "Its node could not prepare it. Provision it again; if that doesn't help, the operator has to look at the nodes.",
+    platformsFault: true,
   },
   container_config_error: {
     meaning: "The image can't run under the platform's rules.",
@@ -51,10 +62,12 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
   isolation_unavailable: {
     meaning: "The rules that isolate sandboxes could not be set up.",
     hint: "Try again later; the operator has to make isolation work.",
+    platformsFault: true,
   },
   runtime_unavailable: {
     meaning: "The engine or cluster could not be reached for as long as a pull may take.",
     hint: "Try again later.",
+    platformsFault: true,
   },
   out_of_memory: {
     meaning: "It used more memory than its limit and was killed.",
@@ -74,23 +87,28 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
     hint: "The container exited. Read its logs with GET /sandbox/monitoring/{sandbox_id}.",
   },
   evicted: {
-    meaning: "Its node was short of memory or disk and ended it.",
-    hint: "The node ran short of memory or disk. Provision it again.",
+    meaning: "Its node was short of memory, disk or inodes and ended it.",
+    hint: "The node ran short of memory, disk or inodes. Provision it again.",
+    platformsFault: true,
   },
   preempted: {
     meaning: "It had to make room for more important work.",
     hint: "More important work took its place. Provision it again.",
+    platformsFault: true,
   },
   node_drained: {
     meaning: "Its node was taken out of service.",
     hint: "Its node was taken out of service. Provision it again.",
+    platformsFault: true,
   },
   node_lost: {
     meaning: "Its node stopped answering or was restarted.",
     hint: "Its node stopped answering. Provision it again.",
+    platformsFault: true,
   },
   runtime_lost: {
     meaning: "Its container was removed from outside the platform.",
     hint: "The container was removed from outside the platform. Provision it again.",
+    platformsFault: true,
   },
 };

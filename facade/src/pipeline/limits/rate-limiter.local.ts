@@ -1,11 +1,14 @@
+import { minuteMs, monotonicMs } from "@sandgate/kit/base/time";
 import type { RateLimiter, RateLimitStatus } from "./rate-limiter.ts";
 
-const windowMs = 60_000;
 /** The oldest are dropped beyond this, so that a flood of addresses can't fill the memory. */
 const maxKeys = 200_000;
 
-/** A rate limiter that counts in this process alone. A key's minute begins with its first request. */
-export function createLocalRateLimiter(now: () => number = () => performance.now()): RateLimiter {
+/**
+ * A rate limiter that counts in this process alone. A key's window, a minute by default, begins with its first request.
+ */
+export function createLocalRateLimiter(o: { windowMs?: number; now?: () => number } = {}): RateLimiter {
+  const { windowMs = minuteMs, now = monotonicMs } = o;
   // All windows have the same length, so the map is ordered by when they end.
   const windows = new Map<string, { used: number; endsAt: number }>();
 

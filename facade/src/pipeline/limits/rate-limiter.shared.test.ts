@@ -31,7 +31,7 @@ function openFacades(count: number) {
   const shared = createCount(clock);
   const now = () => clock.ms;
   const facades = Array.from({ length: count }, () =>
-    createSharedRateLimiter({ consume: shared.consume, fallback: createLocalRateLimiter(now), logger, now }),
+    createSharedRateLimiter({ consume: shared.consume, fallback: createLocalRateLimiter({ now }), logger, now }),
   );
   return { clock, shared, facades };
 }
@@ -94,7 +94,7 @@ test("a count that can't be reached is replaced by the facade's own, and asked a
       tries += 1;
       return isAway ? Promise.reject(new Error("down")) : shared.consume(...asked);
     },
-    fallback: createLocalRateLimiter(now),
+    fallback: createLocalRateLimiter({ now }),
     logger,
     now,
   });

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { RateLimit, RateLimiter, RateLimitStatus } from "./rate-limiter.ts";
 
 /** Requests of the shared count that this facade consumed in advance. */
@@ -38,7 +39,7 @@ export function createSharedRateLimiter(o: {
   logger: Logger;
   now?: () => number;
 }): RateLimiter {
-  const now = o.now ?? (() => performance.now());
+  const now = o.now ?? monotonicMs;
   const batches = new Map<string, Batch>();
   const consuming = new Map<string, Promise<Batch>>();
   let localUntil = 0;

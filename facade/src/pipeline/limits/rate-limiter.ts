@@ -1,4 +1,4 @@
-/** What is limited, and to how many requests a minute. */
+/** What is limited, and to how many requests in a window. */
 export interface RateLimit {
   key: string;
   limit: number;
@@ -15,7 +15,7 @@ export interface RateLimitStatus {
 }
 
 /**
- * Counts requests for each key in windows of a minute. @fastify/rate-limit doesn't fit: it counts one key for each
+ * Counts requests for each key in windows of one length. @fastify/rate-limit doesn't fit: it counts one key for each
  * request, and its shared count costs a round trip to Redis each time. Here a request counts for several keys, and
  * replicas share a count in batches.
  */

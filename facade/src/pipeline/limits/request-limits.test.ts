@@ -1,5 +1,15 @@
+import { newId } from "@sandgate/kit/base/ids";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, expect, test } from "vitest";
-import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../../test-platform.ts";
+import {
+  apiToken,
+  type Handlers,
+  openTestPlatform,
+  sandboxMessage,
+  type TestPlatform,
+  userId,
+  workspaceId,
+} from "../../test-platform.ts";
 import { createLocalRateLimiter } from "./rate-limiter.local.ts";
 
 let platform: TestPlatform | undefined;
@@ -10,7 +20,7 @@ afterEach(async () => {
 
 test("counts per key in windows of a minute", async () => {
   let now = 1000;
-  const limiter = createLocalRateLimiter(() => now);
+  const limiter = createLocalRateLimiter({ now: () => now });
   expect(await limiter.consume("a", 2)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, allowed: true });
   expect(await limiter.consume("a", 2)).toMatchObject({ remaining: 0, allowed: true });
   now += 30_500;
@@ -72,6 +82,100 @@ test("limits a user over all tokens, but not for what one of them was refused", 
   expect(await read("sgt_3")).toEqual([422, "0 of 4"]);
   expect(await read("sgt_3")).toEqual([429, "0 of 4"]);
   expect(await read("sgt_2")).toEqual([429, "0 of 4"]);
+});
+
+/** Provisions as this user; the answer's status and the seconds after which it may be tried again. */
+async function openForChanges(env: NodeJS.ProcessEnv, handlers: Handlers = {}, sharedLimits = false) {
+  platform = await openTestPlatform({
+    env: { SANDGATE_RATE_LIMIT: "0", ...env },
+    sharedLimits,
+    handlers: {
+      workspace: { getMembership: () => ({ workspaceExists: true, role: Role.OWNER }) },
+      sandbox: {
+        provisionSandbox: () => ({ sandbox: sandboxMessage() }),
+        stopSandbox: () => ({ sandbox: sandboxMessage() }),
+        waitSandboxes: () => ({ sandboxes: [sandboxMessage()] }),
+      },
+      ...handlers,
+    },
+  });
+  const { app, signAccessToken } = platform;
+  const call = async (
+    method: "POST" | "DELETE",
+    url: string,
+    payload?: object,
+    sub = userId,
+    workspace = workspaceId,
+  ) =>
+    app.inject({
+      method,
+      url,
+      headers: { authorization: `Bearer ${await signAccessToken({ sub })}`, "x-workspace-id": workspace },
+      ...(payload && { payload }),
+    });
+  const provision = (sub?: string, workspace?: string) =>
+    call("POST", "/sandboxes/provision", { image_id: "i" }, sub, workspace);
+  return {
+    call,
+    provision,
+    statusOf: async (...given: Parameters<typeof provision>) => (await provision(...given)).statusCode,
+  };
+}
+
+test("limits what a user creates and changes in an hour, and nothing that ends, reads, waits or is refused", async () => {
+  const { call, provision, statusOf } = await openForChanges({ SANDGATE_CHANGE_RATE_LIMIT: "2" });
+  const refused = [await call("POST", "/sandboxes/provision", {}), await call("POST", "/registries", {})];
+  expect(refused.map(({ statusCode }) => statusCode)).toEqual([422, 422]);
+  expect([await statusOf(), await statusOf()]).toEqual([201, 201]);
+  const limited = await provision();
+  expect(limited.statusCode).toBe(429);
+  expect(limited.json().error).toMatchObject({
+    code: "rate_limited",
+    message: "You have changed too much within an hour.",
+    hint: expect.stringContaining("you can still read, stop and delete"),
+  });
+  expect(Number(limited.headers["retry-after"])).toBeGreaterThan(60);
+  expect((await call("POST", "/workspaces", { name: "more" })).statusCode).toBe(429);
+  const others = [await call("DELETE", "/sandboxes/box"), await call("POST", "/sandboxes/wait", { sandbox_id: "box" })];
+  expect(others.map(({ statusCode }) => statusCode)).toEqual([204, 200]);
+  expect(await statusOf(newId())).toBe(201);
+});
+
+test("limits what all members together create and change in a workspace", async () => {
+  const { provision, statusOf } = await openForChanges({ SANDGATE_CHANGE_RATE_LIMIT: "1" });
+  const statuses: number[] = [];
+  for (let member = 0; member < 5; member++) statuses.push(await statusOf(newId()));
+  expect(statuses).toEqual([201, 201, 201, 201, 201]);
+  const last = newId();
+  const limited = await provision(last);
+  expect(limited.json().error).toMatchObject({
+    code: "rate_limited",
+    message: "Too much was changed in this workspace within an hour.",
+  });
+  // It was not counted against the user either.
+  expect(await statusOf(last, newId())).toBe(201);
+});
+
+test("counts the changes of several facades in identity, in windows of an hour", async () => {
+  const drawn: { limit: number; windowSeconds: number }[] = [];
+  const { statusOf } = await openForChanges(
+    { SANDGATE_CHANGE_RATE_LIMIT: "30" },
+    {
+      identity: {
+        drawRequests({ limit, windowSeconds, wanted }) {
+          drawn.push({ limit, windowSeconds });
+          return { granted: wanted, remaining: 0, resetMs: 3_600_000 };
+        },
+      },
+    },
+    true,
+  );
+  expect(await statusOf()).toBe(201);
+  expect(drawn).toEqual([
+    { limit: 30, windowSeconds: 3600 },
+    { limit: 150, windowSeconds: 3600 },
+  ]);
+  expect(await statusOf()).toBe(429);
 });
 
 test("counts requests and waits of several facades in identity", async () => {

@@ -1,6 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { networksOf } from "@sandgate/kit/base/networks";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import { signedInOf } from "../base/request-context.ts";
 import type { SignedIn } from "../base/signed-in.ts";
 import type { RateLimiter, RateLimitStatus } from "./rate-limiter.ts";
 
@@ -16,12 +17,22 @@ export interface RequestLimits {
    * RATE_LIMITED.
    */
   countAttempt(purpose: "sign-in" | "mail", request: FastifyRequest, reply: FastifyReply): Promise<void>;
+  /**
+   * Counts a request that may create or change something against its user, and its workspace if it has one. Throws
+   * RATE_LIMITED.
+   */
+  countChange(request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Counts the use of a signed-in user's password against that user. Throws RATE_LIMITED. */
   countPasswordUse(userId: string, reply: FastifyReply): Promise<void>;
 }
 
 /** The limit of all of a user's sessions and tokens, in limits of one of them. Without it each token would add one. */
 const userFactor = 2;
+
+/** The changes in a workspace, in limits of one user, so that a member alone doesn't keep the others from theirs. */
+const workspaceFactor = 5;
+const changeHint =
+  "This limits how much is created and changed within an hour; you can still read, stop and delete. Wait for the number of seconds in the Retry-After header, or ask the operator for more.";
 
 const attemptMessages = {
   "sign-in": "Too many sign-ins from your address.",
@@ -30,9 +41,11 @@ const attemptMessages = {
 
 /** The rate limits of the public API. A response's RateLimit headers show the limit with the fewest requests left. */
 export function createRequestLimits(o: {
-  limiter: RateLimiter;
+  ofMinutes: RateLimiter;
+  ofHours: RateLimiter;
   perMinute: number;
   signInsPerMinute: number;
+  changesPerHour: number;
 }): RequestLimits {
   async function countNetworks(
     request: FastifyRequest,
@@ -44,13 +57,13 @@ export function createRequestLimits(o: {
       key: `${limited.purpose} ${name}`,
       limit: limited.perMinute * share,
     }));
-    for (const status of await o.limiter.consumeAll(limits)) judge(reply, status, limited.message);
+    for (const status of await o.ofMinutes.consumeAll(limits)) judge(reply, status, limited.message);
   }
 
-  function judge(reply: FastifyReply, status: RateLimitStatus, message: string): void {
+  function judge(reply: FastifyReply, status: RateLimitStatus, message: string, hint?: string): void {
     show(reply, status);
     if (status.allowed) return;
-    throw new DomainError("RATE_LIMITED", message, { retryAfterSeconds: status.resetSeconds });
+    throw new DomainError("RATE_LIMITED", message, { retryAfterSeconds: status.resetSeconds, hint });
   }
 
   return {
@@ -61,12 +74,13 @@ export function createRequestLimits(o: {
         message: "Too many requests from your address.",
       }),
     async showAddress(request, reply) {
-      if (o.perMinute > 0) show(reply, await o.limiter.peek(`address ${networksOf(request.ip)[0].name}`, o.perMinute));
+      if (o.perMinute > 0)
+        show(reply, await o.ofMinutes.peek(`address ${networksOf(request.ip)[0].name}`, o.perMinute));
     },
     async countCredential({ user }, reply) {
       if (o.perMinute === 0) return;
       const key = user.credential === "session" ? `user ${user.id}` : `token ${user.credentialId}`;
-      const [ofCredential, ofUser] = await o.limiter.consumeAll([
+      const [ofCredential, ofUser] = await o.ofMinutes.consumeAll([
         { key, limit: o.perMinute },
         { key: `all of user ${user.id}`, limit: o.perMinute * userFactor },
       ]);
@@ -79,11 +93,23 @@ export function createRequestLimits(o: {
         perMinute: o.signInsPerMinute,
         message: attemptMessages[purpose],
       }),
+    async countChange(request, reply) {
+      if (o.changesPerHour === 0) return;
+      const workspaceId = request.inWorkspace?.workspaceId;
+      const [ofUser, ofWorkspace] = await o.ofHours.consumeAll([
+        { key: `changes of user ${signedInOf(request).user.id}`, limit: o.changesPerHour },
+        ...(workspaceId === undefined
+          ? []
+          : [{ key: `changes in workspace ${workspaceId}`, limit: o.changesPerHour * workspaceFactor }]),
+      ]);
+      if (ofUser) judge(reply, ofUser, "You have changed too much within an hour.", changeHint);
+      if (ofWorkspace) judge(reply, ofWorkspace, "Too much was changed in this workspace within an hour.", changeHint);
+    },
     async countPasswordUse(userId, reply) {
       if (o.signInsPerMinute === 0) return;
       judge(
         reply,
-        await o.limiter.consume(`password of ${userId}`, o.signInsPerMinute),
+        await o.ofMinutes.consume(`password of ${userId}`, o.signInsPerMinute),
         "Too many attempts for this account.",
       );
     },

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { SlotLimit, Slots } from "./slots.ts";
 
 /** The slots of a key that this facade uses, and how many it wants to lease. */
@@ -55,7 +56,6 @@ export function createSharedSlots(o: {
 }): Slots {
   const slotsByKey = new Map<string, KeySlots>();
   let aloneUntil = 0;
-  const now = () => performance.now();
   const sparesOf = (limit: number) => Math.max(1, Math.floor(limit / sparesPerLimit));
 
   function slotsOf({ key, limit }: SlotLimit): KeySlots {
@@ -67,11 +67,11 @@ export function createSharedSlots(o: {
     return slots;
   }
 
-  const hasFree = (slots: KeySlots) => slots.used < slots.leased && now() < slots.leasedUntil;
+  const hasFree = (slots: KeySlots) => slots.used < slots.leased && monotonicMs() < slots.leasedUntil;
 
   /** Asks for leases of these slots, none of which is being asked for. */
   function ask(asked: readonly [KeySlots, wanted: number][]): Promise<void> {
-    const sentAt = now();
+    const sentAt = monotonicMs();
     // Slots that are given back are not used any more, although the answer is still to come.
     for (const [slots, wanted] of asked) slots.leased = Math.min(slots.leased, wanted);
     const answered = o
@@ -100,13 +100,13 @@ export function createSharedSlots(o: {
   }
 
   function countAlone(error: unknown): void {
-    if (now() >= aloneUntil) {
+    if (monotonicMs() >= aloneUntil) {
       o.logger.warn(
         { err: messageOf(error) },
         "the shared count of waits can't be reached, so this facade counts alone",
       );
     }
-    aloneUntil = now() + aloneMs;
+    aloneUntil = monotonicMs() + aloneMs;
   }
 
   async function renew(): Promise<void> {
@@ -131,7 +131,7 @@ export function createSharedSlots(o: {
       for (;;) {
         const wanted = limits.map((limit) => ({ limit, slots: slotsOf(limit) }));
         const lacking = wanted.filter(({ slots }) => !hasFree(slots));
-        if (lacking.length === 0 || now() < aloneUntil) {
+        if (lacking.length === 0 || monotonicMs() < aloneUntil) {
           const exceeded = wanted.find(({ limit, slots }) => slots.used >= limit.limit);
           if (exceeded) return exceeded.limit;
           for (const { slots } of wanted) slots.used += 1;

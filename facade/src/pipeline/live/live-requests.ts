@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
+import { monotonicMs } from "@sandgate/kit/base/time";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { signedInOf } from "../base/request-context.ts";
 import type { SlotLimit, Slots } from "../limits/slots.ts";
@@ -10,12 +11,20 @@ const maxPerCredential = 100;
 const maxPerUser = 200;
 /** How often an open one checks that its caller still has access. */
 const recheckMs = 1_000;
+/**
+ * How long one stays open while its caller's access can't be checked, since identity or workspace doesn't answer. It
+ * outlasts the election of a database and the restart of a process.
+ */
+const uncheckedMs = 30_000;
 
 /** A request that lasts: a wait, a stream or a WebSocket. */
 export interface LiveRequest {
   /** Aborts when the client has left, the server drains, the caller has lost access, or the request is closed. */
   readonly signal: AbortSignal;
-  /** What it was ended for: DRAINING, or the refusal by which the caller lost access. Undefined otherwise. */
+  /**
+   * What it was ended for: DRAINING, the refusal by which the caller lost access, or UPSTREAM_ERROR when that can't be
+   * checked. Undefined otherwise.
+   */
   readonly endedBy: DomainError | undefined;
   /** Throws the refusal when the caller has lost access. */
   checkAccess(): Promise<void>;
@@ -84,7 +93,18 @@ export function createLiveRequests(o: {
       // The response's close event, unlike the request's, comes only when the client is gone or everything was sent.
       reply.raw.once("close", leave);
       const checkAccess = () => o.checkAccess(request);
-      const recheck = setInterval(() => void checkAccess().catch((error) => isRefusal(error) && end(error)), recheckMs);
+      let checkedAtMs = monotonicMs();
+      const checkAgain = async () => {
+        const askedAtMs = monotonicMs();
+        try {
+          await checkAccess();
+          checkedAtMs = askedAtMs;
+        } catch (error) {
+          if (isRefusal(error)) end(error);
+          else if (askedAtMs - checkedAtMs > uncheckedMs) end(unchecked(error));
+        }
+      };
+      const recheck = setInterval(() => void checkAgain(), recheckMs);
       return {
         signal: controller.signal,
         get endedBy() {
@@ -123,6 +143,10 @@ export function createLiveRequests(o: {
 
 function drained(): DomainError {
   return new DomainError("DRAINING", "The server is shutting down.");
+}
+
+function unchecked(cause: unknown): DomainError {
+  return new DomainError("UPSTREAM_ERROR", "Whether you still have access can't be checked at the moment.", { cause });
 }
 
 /** Whether an error says that the caller has no access. That a service can't be reached doesn't. */

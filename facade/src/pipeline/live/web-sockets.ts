@@ -115,8 +115,10 @@ export function addWebSocketRoute(
 function closeEnded(socket: WebSocket, { endedBy }: LiveRequest): void {
   // Without a reason its client has left.
   if (!endedBy) return;
-  if (endedBy.reason === "DRAINING") close(socket, closeCodes.drained, "draining");
-  else close(socket, closeCodes.accessLost, codeOf(toPublicReason(endedBy.reason)));
+  const { reason } = endedBy;
+  if (reason === "DRAINING") close(socket, closeCodes.drained, "draining");
+  else if (reason === "UPSTREAM_ERROR") close(socket, closeCodes.failed, codeOf(reason));
+  else close(socket, closeCodes.accessLost, codeOf(toPublicReason(reason)));
 }
 
 /** Closes the socket, and cuts the connection of a client that doesn't answer. */

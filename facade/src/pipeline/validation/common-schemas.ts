@@ -1,6 +1,6 @@
 import type { RoleName } from "@sandgate/kit/rpc/context";
 import { PageRequestSchema } from "@sandgate/proto/common/v1/page";
-import { type Static, type TSchema, Type } from "typebox";
+import { type Static, type TObject, type TProperties, type TSchema, Type } from "typebox";
 import { idempotencyKeyPattern } from "../base/request-context.ts";
 import { fieldSchema } from "./field-schema.ts";
 
@@ -12,10 +12,21 @@ export function nullable<T extends TSchema & { type: string }>(schema: T) {
   return Type.Unsafe<Static<T> | null>({ ...schema, type: [schema.type, "null"] });
 }
 
-export const Id = Type.String();
+/** An object that is a component of the OpenAPI document, by this name, perhaps with an example. */
+export function component<P extends TProperties>(title: string, properties: P, example?: object): TObject<P> {
+  return Type.Object(properties, { title, ...(example && { examples: [example] }) });
+}
+
+/** A field of a record that clients can't set. A record that was read may be sent back with it. */
+export function readOnly<T extends TSchema>(schema: T): T {
+  return { ...schema, readOnly: true };
+}
+
+export const Id = readOnly(Type.String({ examples: ["019a2f3e-8d1c-7c3a-9d0e-2b6f4c1a7e55"] }));
 /** What to tell a client whose name doesn't match the pattern of names. */
 export const nameIssue = { "x-issue": "must not contain control characters" };
-export const Moment = Type.String({ format: "date-time" });
+export const exampleMoment = "2026-01-31T12:00:00.000Z";
+export const Moment = readOnly(Type.String({ format: "date-time", examples: [exampleMoment] }));
 export const NullableText = nullable(Type.String());
 export const NullableInteger = nullable(Type.Integer());
 export const NullableMoment = nullable(Moment);
@@ -51,6 +62,6 @@ export const CreatingInWorkspaceHeaders = Type.Object({
   ...CreatingHeaders.properties,
 });
 export const NoContent = Type.Null({ description: "Done. The response has no body." });
-export const Success = Type.Object({ success: Type.Boolean() });
+export const Success = component("Success", { success: Type.Boolean() });
 
-export const Role = Type.Unsafe<RoleName>({ type: "string", enum: ["member", "admin", "owner"] });
+export const Role = Type.Unsafe<RoleName>({ title: "Role", type: "string", enum: ["member", "admin", "owner"] });

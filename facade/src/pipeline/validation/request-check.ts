@@ -31,7 +31,7 @@ const locations = ["path", "query", "header", "body"] as const;
 type Location = (typeof locations)[number];
 
 interface ObjectSchema {
-  properties: Record<string, { type?: string | string[]; maxProperties?: number }>;
+  properties: Record<string, { type?: string | string[]; maxProperties?: number; readOnly?: boolean }>;
 }
 
 /** The schemas of a route, by location. */
@@ -48,16 +48,28 @@ export function locationsOf(schema: FastifySchema | undefined): Partial<Record<L
   >;
 }
 
+/** The schemas of a route's answers, by status. */
+export function responsesOf(schema: FastifySchema | undefined): Record<string, Record<string, unknown>> {
+  // Routes are declared with a record of schemas by status.
+  return (schema?.response ?? {}) as Record<string, Record<string, unknown>>;
+}
+
 /**
  * Compiles a route's schemas into one check of the whole request, which returns every invalid field once, by its public
  * path. Query values are converted to the types of the schema, and defaults are filled in; bodies are not converted.
+ * `anyFields` ignores unknown fields of the body. Otherwise only those are ignored that the route's answer shows and
+ * nobody can set, so that a record can be sent back as it was read.
  */
-export function compileCheck(schema: FastifySchema | undefined): (request: FastifyRequest) => Violation[] {
+export function compileCheck(
+  schema: FastifySchema | undefined,
+  { anyFields = false } = {},
+): (request: FastifyRequest) => Violation[] {
   const parts = locationsOf(schema);
   const validators = new Map<Location, ValidateFunction>();
   for (const [location, part] of Object.entries(parts)) validators.set(location as Location, ajv.compile(part));
   const { path, query, header, body } = parts;
   const headerNames = Object.keys(header?.properties ?? {});
+  const knownFields = body && !anyFields ? { ...body.properties, ...readOnlyFieldsOf(schema) } : undefined;
   const queryTypes = Object.entries(query?.properties ?? {}).map(([name, { type }]) => [name, type] as const);
 
   return (request) => {
@@ -70,8 +82,27 @@ export function compileCheck(schema: FastifySchema | undefined): (request: Fasti
     if (query) check("query", coerceQuery(request.query, queryTypes));
     if (header) check("header", pickHeaders(request, headerNames, violations));
     if (body) check("body", dropOversizedMaps(request.body, body, violations));
+    if (knownFields) refuseUnknownFields(request.body, knownFields, violations);
     return violations;
   };
+}
+
+/** The fields of a route's successful answer that nobody can set. */
+function readOnlyFieldsOf(schema: FastifySchema | undefined): ObjectSchema["properties"] {
+  const answers: Partial<ObjectSchema>[] = Object.values(responsesOf(schema));
+  const fields = answers.flatMap(({ properties }) => Object.entries(properties ?? {}));
+  return Object.fromEntries(fields.filter(([, field]) => field.readOnly));
+}
+
+function refuseUnknownFields(body: unknown, known: object, violations: Violation[]): void {
+  if (typeof body !== "object" || body === null || Array.isArray(body)) return;
+  for (const name in body) {
+    if (violations.length >= maxViolations) return;
+    if (Object.hasOwn(known, name)) continue;
+    const meant = snakeCase(name);
+    const issue = Object.hasOwn(known, meant) && meant !== name ? `is unknown; the field is ${meant}` : "is unknown";
+    violations.push({ field: `body.${name}`, issue });
+  }
 }
 
 /**
@@ -212,6 +243,11 @@ export function toPublicField(field: string, schema: FastifySchema | undefined):
     if (known) return [location, known, ...rest].join(".");
   }
   return parts.body ? ["body", name, ...rest].join(".") : field;
+}
+
+/** "memoryMb" -> "memory_mb" */
+function snakeCase(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
 function camelCase(name: string): string {

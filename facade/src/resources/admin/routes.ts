@@ -35,6 +35,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       config: { rules: { rpc: rpc.setUserDisabled, audit: "user.disable", errors: ["NOT_FOUND", "CONFLICT"] } },
       schema: {
         tags,
+        operationId: "updateUser",
         summary: "Enable or disable a user",
         description: "Disabling ends the user's sessions. API tokens are refused while it lasts; sandboxes run on.",
         params: UserParams,
@@ -81,7 +82,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
   app.delete(
     "/admin/users/:user_id/api-tokens",
     {
-      config: { rules: { rpc: rpc.revokeUserApiTokens, audit: "api_token.revoke", errors: ["NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.revokeUserApiTokens, audit: "api_token.revoke_all", errors: ["NOT_FOUND"] } },
       schema: { tags, summary: "Revoke all API tokens of a user", params: UserParams, response: { 204: NoContent } },
     },
     async (request, reply) => {

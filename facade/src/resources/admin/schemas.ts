@@ -1,19 +1,19 @@
 import { ListUsersRequestSchema, SetUserDisabledRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { ListAllSandboxesRequestSchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, Page } from "../../pipeline/validation/common-schemas.ts";
+import { component, Id, Moment, NextCursor, Page, readOnly } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import { StateList } from "../sandboxes/schemas.ts";
 
-export const User = Type.Object({
+export const User = component("User", {
   id: Id,
-  username: Type.String(),
-  verified: Type.Boolean(),
-  operator: Type.Boolean(),
+  username: readOnly(Type.String()),
+  verified: readOnly(Type.Boolean()),
+  operator: readOnly(Type.Boolean()),
   enabled: Type.Boolean({ description: "A disabled user can't sign in, and the user's tokens are refused." }),
   created_at: Moment,
 });
-export const UserList = Type.Object({ users: Type.Array(User), next_cursor: NextCursor });
+export const UserList = component("UserList", { users: Type.Array(User), next_cursor: NextCursor });
 export const UserQuery = Type.Object({
   ...Page,
   username: Type.Optional(
@@ -21,7 +21,7 @@ export const UserQuery = Type.Object({
   ),
 });
 export const UserParams = Type.Object({ user_id: fieldSchema(SetUserDisabledRequestSchema, "user_id") });
-export const UpdateUserBody = Type.Object({ enabled: Type.Boolean() });
+export const UpdateUserBody = component("UpdateUser", { enabled: Type.Boolean() });
 export const AnySandboxQuery = Type.Object({
   ...Page,
   state: Type.Optional(StateList),

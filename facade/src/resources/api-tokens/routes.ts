@@ -28,7 +28,7 @@ export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, 
         tags,
         summary: "Create an API token",
         description:
-          "Only this response shows the token. Where the operator has set a maximum lifetime, a token without `expires_at` gets that one.",
+          "Only this response shows the token. A mail tells you of it. Where the operator has set a maximum lifetime, a token without `expires_at` gets that one.",
         headers: CreatingHeaders,
         body: CreateApiTokenBody,
         response: { 201: CreatedApiToken },
@@ -68,6 +68,18 @@ export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, 
     async (request) => {
       const { apiTokens, nextCursor } = await identity.listApiTokens({ page: request.query }, callFor(request));
       return { api_tokens: apiTokens.map(toApiToken), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.delete(
+    "/api-tokens",
+    {
+      config: { rules: { rpc: rpc.revokeApiTokens, audit: "api_token.revoke_all" } },
+      schema: { tags, summary: "Revoke all your API tokens", response: { 204: NoContent } },
+    },
+    async (request, reply) => {
+      await identity.revokeApiTokens({}, callFor(request));
+      return reply.code(204).send(null);
     },
   );
 

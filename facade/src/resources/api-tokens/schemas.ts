@@ -2,6 +2,7 @@ import type { RoleName } from "@sandgate/kit/rpc/context";
 import { CreateApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
 import {
+  component,
   Id,
   Moment,
   NextCursor,
@@ -15,19 +16,24 @@ const roleMeaning =
   "The highest role that the token has in any workspace, whatever your own. A token with a role never has an operator's rights.";
 const TokenRole = Type.Unsafe<RoleName>({ ...Role, description: roleMeaning });
 const NullableRole = Type.Unsafe<RoleName | null>({
+  title: "Role",
   type: ["string", "null"],
   enum: ["member", "admin", "owner", null],
   description: roleMeaning,
 });
 
-export const CreateApiTokenBody = Type.Object({
-  description: fieldSchema(CreateApiTokenRequestSchema, "description"),
-  expires_at: Type.Optional(Type.String({ format: "date-time" })),
-  workspace_id: Type.Optional(Type.String({ description: "The only workspace that the token may be used in." })),
-  role: Type.Optional(TokenRole),
-});
+export const CreateApiTokenBody = component(
+  "CreateApiToken",
+  {
+    description: fieldSchema(CreateApiTokenRequestSchema, "description"),
+    expires_at: Type.Optional(Type.String({ format: "date-time" })),
+    workspace_id: Type.Optional(Type.String({ description: "The only workspace that the token may be used in." })),
+    role: Type.Optional(TokenRole),
+  },
+  { description: "continuous integration", role: "member" },
+);
 export const ApiTokenParams = Type.Object({ token: Type.String({ description: "The token itself or its id." }) });
-export const CreatedApiToken = Type.Object({
+export const CreatedApiToken = component("CreatedApiToken", {
   id: Id,
   token: Type.String({ description: "Shown only in this response." }),
   description: Type.String(),
@@ -36,7 +42,7 @@ export const CreatedApiToken = Type.Object({
   expires_at: NullableMoment,
   created_at: Moment,
 });
-export const ApiToken = Type.Object({
+export const ApiToken = component("ApiToken", {
   id: Id,
   description: Type.String(),
   token_hint: Type.String(),
@@ -46,4 +52,4 @@ export const ApiToken = Type.Object({
   created_at: Moment,
   last_used_at: NullableMoment,
 });
-export const ApiTokenList = Type.Object({ api_tokens: Type.Array(ApiToken), next_cursor: NextCursor });
+export const ApiTokenList = component("ApiTokenList", { api_tokens: Type.Array(ApiToken), next_cursor: NextCursor });

@@ -2,7 +2,15 @@ import { type AuditAction, auditActions } from "@sandgate/kit/base/audit-actions
 import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import { AuditFilterSchema } from "@sandgate/proto/telemetry/v1/audit";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, NullableText, nullable, Page } from "../../pipeline/validation/common-schemas.ts";
+import {
+  component,
+  Id,
+  Moment,
+  NextCursor,
+  NullableText,
+  nullable,
+  Page,
+} from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
 export const AuditQuery = Type.Object({
@@ -13,13 +21,16 @@ export const AuditQuery = Type.Object({
   until: Type.Optional(Type.String({ format: "date-time", description: "Exclusive." })),
 });
 
-const actor = nullable(Type.Object({ user_id: Id }));
+const actor = nullable(component("AuditActor", { user_id: Id }));
 const credential = nullable(
-  Type.Object({ type: Type.Unsafe<CredentialKind>({ type: "string", enum: ["session", "api_token"] }), id: Id }),
+  component("AuditCredential", {
+    type: Type.Unsafe<CredentialKind>({ type: "string", enum: ["session", "api_token"] }),
+    id: Id,
+  }),
 );
-const target = nullable(Type.Object({ type: Type.String(), id: Type.String() }));
+const target = nullable(component("AuditTarget", { type: Type.String(), id: Type.String() }));
 
-export const AuditEntry = Type.Object({
+export const AuditEntry = component("AuditEntry", {
   id: Id,
   at: Moment,
   workspace_id: NullableText,
@@ -33,7 +44,7 @@ export const AuditEntry = Type.Object({
   outcome: Type.String({ description: "`success`, or the error code of a refused request." }),
   request_id: nullable(Type.String({ description: "The id of the first request, if the entry stands for several." })),
   count: Type.Integer({
-    description: "How many requests it stands for: for a while, those like a recorded one are counted together.",
+    description: "The number of requests: for a while, those like a recorded one are counted with it.",
   }),
 });
-export const AuditLog = Type.Object({ entries: Type.Array(AuditEntry), next_cursor: NextCursor });
+export const AuditLog = component("AuditLog", { entries: Type.Array(AuditEntry), next_cursor: NextCursor });

@@ -36,13 +36,13 @@ export const accountRoutes: RoutePlugin = async (app, { clients: { identity, wor
       schema: {
         tags,
         summary: "Verify an e-mail address with the token from the mail",
+        description: "Sets the account's password, and ends the other links that were mailed to the address.",
         body: VerifyEmailBody,
         response: { 200: Success },
       },
     },
     async (request) => {
-      const { token, password } = request.body;
-      await identity.verifyEmail({ token, ...(password !== undefined && { password }) }, callFor(request));
+      await identity.verifyEmail(request.body, callFor(request));
       return { success: true };
     },
   );
@@ -75,15 +75,17 @@ export const accountRoutes: RoutePlugin = async (app, { clients: { identity, wor
         tags,
         summary: "Delete your account",
         description:
-          "Ends your sessions, tokens and memberships, and deletes the workspaces of which you are the only member. Refused while you are the last owner of a workspace with other members.",
+          "Ends your sessions, tokens and memberships, and deletes the workspaces of which you are the only member. Refused while you are the last owner of a workspace with other members, once the password is right.",
         body: DeleteAccountBody,
         response: { 204: NoContent },
       },
     },
     async (request, reply) => {
       await limits.countPasswordUse(signedInOf(request).user.id, reply);
+      const { password = "" } = request.body;
+      await identity.confirmCaller({ password }, callFor(request));
       await workspace.checkAccountDeletion({}, callFor(request));
-      await identity.deleteAccount({ password: request.body.password ?? "" }, callFor(request));
+      await identity.deleteAccount({ password }, callFor(request));
       return reply.code(204).send(null);
     },
   );

@@ -3,7 +3,8 @@ import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { Success } from "../../pipeline/validation/common-schemas.ts";
 import { addMailPage, passwordResetPage } from "./mail-pages.ts";
-import { ChangePasswordBody, ResetPasswordBody, UsernameBody } from "./schemas.ts";
+import { toIdentity } from "./mapping.ts";
+import { ChangePasswordBody, PasswordReset, ResetPasswordBody, UsernameBody } from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
@@ -16,15 +17,16 @@ export const passwordRoutes: RoutePlugin = async (app, { clients: { identity }, 
       schema: {
         tags,
         summary: "Change your password",
-        description: "Ends all other sessions, and sends a mail about it.",
+        description:
+          "Ends all other sessions, and sends a mail about it. `revoke_api_tokens` revokes your API tokens too.",
         body: ChangePasswordBody,
         response: { 200: Success },
       },
     },
     async (request, reply) => {
-      const { current_password, password } = request.body;
+      const { current_password: currentPassword, password, revoke_api_tokens: revokeApiTokens = false } = request.body;
       await limits.countPasswordUse(signedInOf(request).user.id, reply);
-      await identity.changePassword({ currentPassword: current_password, password }, callFor(request));
+      await identity.changePassword({ currentPassword, password, revokeApiTokens }, callFor(request));
       return { success: true };
     },
   );
@@ -54,14 +56,15 @@ export const passwordRoutes: RoutePlugin = async (app, { clients: { identity }, 
       schema: {
         tags,
         summary: "Set a new password with the token from the mail",
-        description: "Ends all sessions, and sends a mail about it.",
+        description:
+          "Ends all sessions, revokes all API tokens, and sends a mail about it. The second factor and the links to providers stay.",
         body: ResetPasswordBody,
-        response: { 200: Success },
+        response: { 200: PasswordReset },
       },
     },
     async (request) => {
-      await identity.resetPassword(request.body, callFor(request));
-      return { success: true };
+      const { identities } = await identity.resetPassword(request.body, callFor(request));
+      return { success: true, identities: identities.map(toIdentity) };
     },
   );
 

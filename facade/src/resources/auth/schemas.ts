@@ -1,6 +1,14 @@
 import * as requests from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/validation/common-schemas.ts";
+import {
+  component,
+  Id,
+  Moment,
+  NextCursor,
+  NullableMoment,
+  NullableText,
+  nullable,
+} from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
 const recaptchaToken = Type.Optional(
@@ -15,39 +23,65 @@ const CurrentPassword = fieldSchema(requests.SignInRequestSchema, "password");
 const otpMeaning = "A code that your authenticator app shows, or a recovery code; each works once.";
 export const Otp = fieldSchema(requests.SignInRequestSchema, "otp", { minLength: 1, description: otpMeaning });
 const MailedToken = fieldSchema(requests.VerifyEmailRequestSchema, "token");
-export const RegisterBody = Type.Object({
+export const RegisterBody = component("Register", {
   username: fieldSchema(requests.RegisterRequestSchema, "username"),
   password: NewPassword,
   recaptchaToken,
 });
-export const VerifyEmailBody = Type.Object({
+export const VerifyEmailBody = component("VerifyEmail", {
   token: MailedToken,
-  password: Type.Optional({
+  password: {
     ...NewPassword,
-    description: "Sets the account's password; needed with a link from POST /auth/resend-verification.",
-  }),
+    description:
+      "The account's password from now on, whatever it was registered with. One that is easy to guess is refused.",
+  },
 });
-export const ChangePasswordBody = Type.Object({ current_password: CurrentPassword, password: NewPassword });
+export const ChangePasswordBody = component("ChangePassword", {
+  current_password: CurrentPassword,
+  password: NewPassword,
+  revoke_api_tokens: Type.Optional(
+    Type.Boolean({ description: "Whether your API tokens are revoked too.", default: false }),
+  ),
+});
+export const Identity = component("Identity", {
+  id: Id,
+  provider: Type.String({ description: "`google`, `microsoft` or `github`." }),
+  username: Type.String({ description: "The address that the provider verified last." }),
+  linked_at: Moment,
+  last_used_at: NullableMoment,
+});
+export const IdentityList = component("IdentityList", { identities: Type.Array(Identity) });
+export const IdentityParams = Type.Object({
+  identity_id: fieldSchema(requests.DeleteIdentityRequestSchema, "identity_id"),
+});
+export const PasswordReset = component("PasswordReset", {
+  success: Type.Boolean(),
+  identities: Type.Array(Identity, { description: "The accounts at providers that can still sign in to yours." }),
+});
 /** The password by which callers confirm who they are. */
 export const ConfirmingPassword = Type.Optional({
   ...CurrentPassword,
   description: "Required if the account has a password. Otherwise you must have signed in within the last 5 minutes.",
 });
-export const DeleteAccountBody = Type.Object({ password: ConfirmingPassword });
-export const ResetPasswordBody = Type.Object({ token: MailedToken, password: NewPassword });
-export const UsernameBody = Type.Object({
+export const DeleteAccountBody = component("DeleteAccount", { password: ConfirmingPassword });
+export const ResetPasswordBody = component("ResetPassword", { token: MailedToken, password: NewPassword });
+export const UsernameBody = component("Username", {
   username: fieldSchema(requests.ResendVerificationRequestSchema, "username"),
 });
-export const LoginBody = Type.Object({
-  username: fieldSchema(requests.SignInRequestSchema, "username"),
-  password: CurrentPassword,
-  recaptchaToken,
-  otp: Type.Optional({ ...Otp, description: `Needed in an account with a second factor. ${otpMeaning}` }),
-});
-export const RefreshBody = Type.Object({
+export const LoginBody = component(
+  "Login",
+  {
+    username: fieldSchema(requests.SignInRequestSchema, "username"),
+    password: CurrentPassword,
+    recaptchaToken,
+    otp: Type.Optional({ ...Otp, description: `Needed in an account with a second factor. ${otpMeaning}` }),
+  },
+  { username: "ada@example.com", password: "a long passphrase" },
+);
+export const RefreshBody = component("RefreshToken", {
   refresh_token: fieldSchema(requests.RefreshSessionRequestSchema, "refresh_token"),
 });
-export const SessionTokens = Type.Object({
+export const SessionTokens = component("SessionTokens", {
   success: Type.Boolean(),
   tokens: Type.Object({
     access_token: Type.String(),
@@ -57,7 +91,7 @@ export const SessionTokens = Type.Object({
   }),
 });
 export const SessionParams = Type.Object({ session_id: fieldSchema(requests.EndSessionRequestSchema, "session_id") });
-export const Session = Type.Object({
+export const Session = component("Session", {
   id: Id,
   created_at: Moment,
   last_seen_at: Type.String({ format: "date-time", description: "When it was signed in or refreshed last." }),
@@ -65,7 +99,7 @@ export const Session = Type.Object({
   user_agent: NullableText,
   current: Type.Boolean({ description: "Whether the request was made with it." }),
 });
-export const SessionList = Type.Object({ sessions: Type.Array(Session), next_cursor: NextCursor });
+export const SessionList = component("SessionList", { sessions: Type.Array(Session), next_cursor: NextCursor });
 export const SsoParams = Type.Object({
   provider: fieldSchema(requests.StartSsoRequestSchema, "provider", {
     description: "`google`, `microsoft` or `github`.",

@@ -25,7 +25,7 @@ export const ssoRoutes: RoutePlugin = async (app, { clients: { identity }, publi
         tags,
         summary: "Sign in with Google, Microsoft or GitHub",
         description:
-          "For a browser to open. Redirects to the provider, and from there to the application with the tokens in the fragment of the address (`access_token`, `refresh_token`, `token_type`, `expires_in`, `refresh_expires_in`), or with an error's code (`error`, `request_id`).",
+          "For a browser to open. Redirects to the provider, and from there to the application with the tokens in the fragment of the address (`access_token`, `refresh_token`, `token_type`, `expires_in`, `refresh_expires_in`), or with an error's code (`error`, `request_id`, and `hint` where one helps).",
         params: SsoParams,
         querystring: SsoQuery,
         response: { 302: Redirect },
@@ -62,7 +62,7 @@ export const ssoRoutes: RoutePlugin = async (app, { clients: { identity }, publi
     async (request, reply) => {
       const { provider } = request.params;
       const { state = "", code, iss, error } = request.query;
-      const { redirectUri, outcome } = await identity.finishSso(
+      const { redirectUri, outcome, hint } = await identity.finishSso(
         {
           provider,
           state,
@@ -79,7 +79,7 @@ export const ssoRoutes: RoutePlugin = async (app, { clients: { identity }, publi
         const failure = toPublic(outcome.value);
         // For the audit log: a redirect is no error to Fastify.
         request.failure = failure;
-        return redirect(reply, failureAddress(redirectUri, failure, request.id));
+        return redirect(reply, failureAddress(redirectUri, failure, request.id, hint));
       }
       return redirect(reply, tokensAddress(redirectUri, outcome.value));
     },
@@ -103,8 +103,8 @@ function tokensAddress(redirectUri: string, tokens: SessionTokens): string {
   });
 }
 
-function failureAddress(redirectUri: string, reason: PublicReason, requestId: string): string {
-  return withFragment(redirectUri, { error: codeOf(reason), request_id: requestId });
+function failureAddress(redirectUri: string, reason: PublicReason, requestId: string, hint = ""): string {
+  return withFragment(redirectUri, { error: codeOf(reason), request_id: requestId, ...(hint && { hint }) });
 }
 
 /** A newer version of identity may know more reasons. */

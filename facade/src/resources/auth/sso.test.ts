@@ -10,6 +10,7 @@ let platform: TestPlatform;
 let started: unknown;
 let finished: unknown;
 let failure: string | undefined;
+let hint = "";
 
 beforeAll(async () => {
   platform = await openTestPlatform({
@@ -27,7 +28,7 @@ beforeAll(async () => {
         finishSso({ $typeName: _, client, ...request }) {
           finished = { ...request, client: { address: client?.address, userAgent: client?.userAgent } };
           if (request.browserSecret === "") throw new DomainError("INVALID_TOKEN", "The state doesn't fit.");
-          if (failure !== undefined) return { redirectUri, outcome: { case: "failure", value: failure } };
+          if (failure !== undefined) return { redirectUri, outcome: { case: "failure", value: failure }, hint };
           return { redirectUri, outcome: { case: "tokens", value: tokens } };
         },
       },
@@ -37,6 +38,7 @@ beforeAll(async () => {
 afterAll(() => platform.close());
 beforeEach(() => {
   failure = undefined;
+  hint = "";
 });
 
 const get = (url: string, headers: Record<string, string> = {}) =>
@@ -107,6 +109,9 @@ test("a failure reaches the application as a code, with the request's id", async
     expect(startedFailed.headers["set-cookie"]).toBeUndefined();
   }
   expect(finished).toMatchObject({ error: "access_denied" });
+  [failure, hint] = ["FORBIDDEN", "Sign in & retry."];
+  const { headers } = await get(`/auth/sso/google/callback?state=${state}&code=c`, { cookie });
+  expect(headers.location).toBe(`${redirectUri}#error=forbidden&request_id=request-1&hint=Sign+in+%26+retry.`);
 });
 
 test.each([

@@ -39,7 +39,8 @@ export const memberRoutes: RoutePlugin = async (app, { clients: { workspace } })
       schema: {
         tags,
         summary: "Add a member",
-        description: "Only an owner can add owners.",
+        description:
+          "Only an owner can add owners. The user gets a mail. Names that nobody has are few: 20 an hour for each user.",
         params: WorkspaceParams,
         headers: CreatingHeaders,
         body: AddMemberBody,

@@ -8,7 +8,7 @@ import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
+import { exampleMoment, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { createMonitoringAnswer } from "./answer.ts";
@@ -39,6 +39,7 @@ export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger
       },
       schema: {
         tags,
+        operationId: "getMonitoring",
         summary: "Read a sandbox's logs and metrics",
         description: "The newest rows of the time window, oldest first.",
         headers: WorkspaceHeaders,
@@ -83,14 +84,18 @@ export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger
       config: { rules: { rpc: rpc.tailTelemetry, audit: "sandbox.read_logs", errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
+        operationId: "streamMonitoring",
         summary: "Follow a sandbox's logs and metrics",
         description:
-          "Server-Sent Events `log` and `metric`, with a row of the query above as data. Send the id of the last event as Last-Event-ID to continue after it; without it the stream starts now.",
+          "Server-Sent Events: `log` with a `LogEntry` as data, and `metric` with a `MetricPoint`. A comment comes every 15 s. Send the id of the last event as Last-Event-ID to continue after it; without it the stream starts now.",
         headers: ResumingHeaders,
         params: SandboxParams,
         querystring: StreamQuery,
         response: {
-          200: { description: "The stream.", content: { "text/event-stream": { schema: { type: "string" } } } },
+          200: {
+            description: "The stream.",
+            content: { "text/event-stream": { schema: { type: "string", examples: [exampleEvents] } } },
+          },
         },
       },
     },
@@ -118,6 +123,11 @@ export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger
     return present(found);
   }
 };
+
+const exampleEvents = [
+  formatEvent({ id: "…", event: "log", data: { timestamp: exampleMoment, stream: "stdout", log: "hello" } }),
+  formatEvent({ id: "…", event: "metric", data: { timestamp: exampleMoment, cpu_usage: 1.5, memory_usage: 4096 } }),
+].join("");
 
 async function* eventsOf(rows: AsyncIterable<TailTelemetryResponse>): AsyncGenerator<string> {
   for await (const { position: id, row } of rows) {

@@ -1,6 +1,6 @@
 import { QueryTelemetryRequestSchema, TailTelemetryRequestSchema } from "@sandgate/proto/telemetry/v1/telemetry";
 import { Type } from "typebox";
-import { Id, Moment, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
+import { component, Id, Moment, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
 export const ResumingHeaders = Type.Object({
@@ -12,12 +12,9 @@ export const ResumingHeaders = Type.Object({
   ),
 });
 
+const Stream = Type.Unsafe<"stdout" | "stderr">({ type: "string", enum: ["stdout", "stderr"] });
 const stream = Type.Optional(
-  Type.Unsafe<"stdout" | "stderr">({
-    type: "string",
-    enum: ["stdout", "stderr"],
-    description: "Only log lines of this stream.",
-  }),
+  Type.Unsafe<"stdout" | "stderr">({ ...Stream, description: "Only log lines of this stream." }),
 );
 const include = Type.String({
   default: "logs,metrics",
@@ -37,13 +34,13 @@ export const MonitoringQuery = Type.Object({
   include,
 });
 export const StreamQuery = Type.Object({ stream, include });
-export const LogEntry = Type.Object({ timestamp: Moment, stream: Type.String(), log: Type.String() });
-export const MetricPoint = Type.Object({
+export const LogEntry = component("LogEntry", { timestamp: Moment, stream: Stream, log: Type.String() });
+export const MetricPoint = component("MetricPoint", {
   timestamp: Moment,
   cpu_usage: Type.Number({ description: "Cumulative CPU time in seconds." }),
   memory_usage: Type.Number({ description: "The working set in bytes." }),
 });
-export const Monitoring = Type.Object({
+export const Monitoring = component("Monitoring", {
   sandbox_id: Id,
   sandbox_name: Type.String(),
   logs: Type.Array(LogEntry),

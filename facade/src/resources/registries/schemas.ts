@@ -1,6 +1,6 @@
 import { CreateRegistryRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, nameIssue } from "../../pipeline/validation/common-schemas.ts";
+import { component, Id, Moment, NextCursor, nameIssue, readOnly } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
 const registry = {
@@ -9,16 +9,21 @@ const registry = {
   username: fieldSchema(CreateRegistryRequestSchema, "username"),
   password: fieldSchema(CreateRegistryRequestSchema, "password"),
 };
-export const CreateRegistryBody = Type.Object(registry);
-export const UpdateRegistryBody = Type.Partial(Type.Object(registry));
+export const CreateRegistryBody = component("CreateRegistry", registry, {
+  name: "ours",
+  url: "registry.example.com",
+  username: "robot",
+  password: "…",
+});
+export const UpdateRegistryBody = Type.Partial(Type.Object(registry), { title: "UpdateRegistry" });
 export const RegistryParams = Type.Object({ registry_id: Type.String() });
-export const Registry = Type.Object({
+export const Registry = component("Registry", {
   id: Id,
   name: Type.String(),
   url: Type.String(),
   username: Type.String(),
-  workspace_id: Type.String(),
+  workspace_id: readOnly(Type.String()),
   created_at: Moment,
   updated_at: Moment,
 });
-export const RegistryList = Type.Object({ registries: Type.Array(Registry), next_cursor: NextCursor });
+export const RegistryList = component("RegistryList", { registries: Type.Array(Registry), next_cursor: NextCursor });

@@ -2,6 +2,7 @@ import { PageRequestSchema } from "@sandgate/proto/common/v1/page";
 import { CreateImageRequestSchema as Request } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { Type } from "typebox";
 import {
+  component,
   Id,
   Moment,
   NextCursor,
@@ -10,6 +11,7 @@ import {
   nameIssue,
   nullable,
   Page,
+  readOnly,
 } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
@@ -33,15 +35,20 @@ const image = {
   readiness_port: Type.Optional(nullable(fieldSchema(Request, "readiness_port"))),
   ttl_seconds: Type.Optional(nullable(fieldSchema(Request, "ttl_seconds"))),
 };
-export const CreateImageBody = Type.Object(image);
-export const UpdateImageBody = Type.Partial(Type.Object(image));
+export const CreateImageBody = component("CreateImage", image, {
+  name: "python",
+  image: "docker.io/library/python:3.13-slim",
+  memory_mb: 512,
+  ttl_seconds: 3600,
+});
+export const UpdateImageBody = Type.Partial(Type.Object(image), { title: "UpdateImage" });
 export const ImageParams = Type.Object({ image_id: Type.String() });
 export const ImageQuery = Type.Object({
   enabled_only: Type.Boolean({ default: false }),
   limit: Type.Optional(fieldSchema(PageRequestSchema, "limit", { minimum: 1 })),
   cursor: Page.cursor,
 });
-export const Image = Type.Object({
+export const Image = component("Image", {
   id: Id,
   name: Type.String(),
   image: Type.String(),
@@ -54,11 +61,11 @@ export const Image = Type.Object({
   updated_at: Moment,
   readiness_port: NullableInteger,
   ttl_seconds: NullableInteger,
-  workspace_id: NullableText,
+  workspace_id: readOnly(NullableText),
   registry_id: NullableText,
-  registry_name: NullableText,
+  registry_name: readOnly(NullableText),
 });
-export const ImageList = Type.Object({
+export const ImageList = component("ImageList", {
   images: Type.Array(Image),
   total: Type.Integer({ description: "The number of images on all pages together." }),
   next_cursor: NextCursor,

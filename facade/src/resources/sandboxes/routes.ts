@@ -60,6 +60,7 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
       },
       schema: {
         tags,
+        operationId: "waitForSandbox",
         summary: "Wait until a sandbox is ready",
         headers: WorkspaceHeaders,
         body: WaitBody,
@@ -156,12 +157,14 @@ function requireReady(sandbox: SandboxMessage): SandboxMessage {
   switch (sandbox.state) {
     case SandboxState.READY:
       return sandbox;
-    case SandboxState.FAILED:
+    case SandboxState.FAILED: {
+      const reason = stateReasons[sandbox.stateReason];
       throw new DomainError(
         "PROVISIONING_FAILED",
         `The sandbox failed (${sandbox.stateReason})${sandbox.message ? `: ${sandbox.message}` : "."}`,
-        { hint: stateReasons[sandbox.stateReason]?.hint },
+        { hint: reason?.hint, callersFault: reason !== undefined && !reason.platformsFault },
       );
+    }
     case SandboxState.STOPPING:
     case SandboxState.STOPPED:
       throw new DomainError("CONFLICT", `The sandbox was stopped (${sandbox.stateReason}).`, {

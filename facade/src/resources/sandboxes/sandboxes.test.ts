@@ -36,6 +36,9 @@ async function open(): Promise<TestPlatform> {
       sandbox: {
         provisionSandbox: (request) => {
           asked.provision = request;
+          if (request.imageId === "too-many") {
+            throw new DomainError("PROVISIONING_FAILED", "The quota is used up.", { callersFault: true });
+          }
           return { sandbox: { ...sandboxMessage(SandboxState.PROVISIONING), labels: request.labels } };
         },
         listSandboxes: (request) => {
@@ -166,6 +169,27 @@ test.each([
   // Of this moment, a little later.
   expect(asked.waitTimeoutMs).toBeGreaterThan(40_000);
   expect(asked.waitTimeoutMs).toBeLessThanOrEqual(55_000);
+});
+
+test("metrics tell what the platform failed at from what the image, its program or a quota did", async () => {
+  const failures = async () => {
+    const text = await platform.metrics.getSingleMetricAsString("sandgate_http_request_seconds");
+    const counts = text.matchAll(/_count\{.*route="([^"]*)",status="502",fault="(\w+)"\} (\d+)/g);
+    return Object.fromEntries([...counts].map(([, route, fault, count]) => [`${route} ${fault}`, count]));
+  };
+  const before = await failures();
+  for (const stateReason of ["exited", "node_lost"]) {
+    wait = async () => ({ ...sandboxMessage(SandboxState.FAILED), stateReason });
+    await post("/sandboxes/wait", { sandbox_id: "box" });
+  }
+  expect((await post("/sandboxes/provision", { image_id: "too-many" })).statusCode).toBe(502);
+  const grown = async () => {
+    const after = await failures();
+    return Object.keys(after).filter((key) => after[key] !== before[key]);
+  };
+  await expect
+    .poll(async () => (await grown()).toSorted())
+    .toEqual(["/sandboxes/provision client", "/sandboxes/wait client", "/sandboxes/wait platform"]);
 });
 
 test("ends a wait whose client goes away", async () => {

@@ -19,7 +19,8 @@ export const workspaceRoutes: RoutePlugin = async (app, { clients: { workspace }
       schema: {
         tags,
         summary: "List your workspaces",
-        description: "Every user has a personal workspace. A token that is bound to a workspace sees only that one.",
+        description:
+          "Those that you own come first, then those that you administer, each the newest first. Every user has a personal workspace. A token that is bound to a workspace sees only that one.",
         querystring: PageQuery,
         response: { 200: WorkspaceList },
       },

@@ -1,15 +1,25 @@
 import { CreateWorkspaceRequestSchema } from "@sandgate/proto/workspace/v1/workspace";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, nameIssue, Role } from "../../pipeline/validation/common-schemas.ts";
+import {
+  component,
+  Id,
+  Moment,
+  NextCursor,
+  nameIssue,
+  Role,
+  readOnly,
+} from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
 export const WorkspaceParams = Type.Object({ workspace_id: Type.String({ format: "uuid" }) });
-export const WorkspaceBody = Type.Object({ name: fieldSchema(CreateWorkspaceRequestSchema, "name", nameIssue) });
-export const Workspace = Type.Object({
+export const WorkspaceBody = component("WorkspaceFields", {
+  name: fieldSchema(CreateWorkspaceRequestSchema, "name", nameIssue),
+});
+export const Workspace = component("Workspace", {
   id: Id,
   name: Type.String(),
-  role: Role,
+  role: readOnly(Role),
   created_at: Moment,
   updated_at: Moment,
 });
-export const WorkspaceList = Type.Object({ workspaces: Type.Array(Workspace), next_cursor: NextCursor });
+export const WorkspaceList = component("WorkspaceList", { workspaces: Type.Array(Workspace), next_cursor: NextCursor });

@@ -1,0 +1,52 @@
+import { pipeline, Transform } from "node:stream";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { networksOf } from "@sandgate/kit/base/networks";
+import type { FastifyInstance } from "fastify";
+
+/**
+ * The largest body of a route that anyone may call, in bytes. Bodies up to it are not counted: the number of
+ * connections bounds them.
+ */
+export const openBodyBytes = 16 * 1024;
+
+/**
+ * Bounds what bodies that clients have begun to send hold in memory, in bytes, for each address and in all. Above it a
+ * request is RATE_LIMITED.
+ */
+export function limitUnfinishedBodies(
+  app: FastifyInstance,
+  { ofAddress, inAll }: { ofAddress: number; inAll: number },
+): void {
+  let total = 0;
+  const byAddress = new Map<string, number>();
+
+  app.addHook("preParsing", (request, reply, payload, done) => {
+    const { "content-length": declared, "transfer-encoding": encoding } = request.headers;
+    if (encoding === undefined && !(Number(declared) > openBodyBytes)) return done(null, payload);
+    const address = networksOf(request.ip)[0].name;
+    let held = 0;
+    const hold = (bytes: number) => {
+      held += bytes;
+      total += bytes;
+      const ofThis = (byAddress.get(address) ?? 0) + bytes;
+      if (ofThis > 0) byAddress.set(address, ofThis);
+      else byAddress.delete(address);
+      return ofThis <= ofAddress && total <= inAll;
+    };
+    const counted = new Transform({
+      transform(chunk: Buffer, _encoding, next) {
+        if (hold(chunk.length)) return next(null, chunk);
+        next(
+          new DomainError("RATE_LIMITED", "Too many large requests are being received.", {
+            hint: "Send fewer large requests at once.",
+            retryAfterSeconds: 1,
+          }),
+        );
+      },
+    });
+    pipeline(payload, counted, () => void hold(-held));
+    // What is left of a body that was refused is in the way of the connection's next request.
+    reply.raw.once("finish", () => counted.resume());
+    done(null, counted);
+  });
+}
