@@ -1,15 +1,8 @@
 #!/bin/sh
-# The secrets of one installation, in a folder with a subfolder for each process. secrets.sh make <folder>
-# everything, in a new folder secrets.sh add <folder> <caller>         one more signing key for a process, and its
-# public half for everybody secrets.sh use <folder> <caller> <kid>   makes keys/<kid>.jwk.json the key that a process
-# signs its calls with secrets.sh drop <folder> <kid>           nobody believes what this key signed any more secrets.sh
-# ring-add <folder>             one more key in the key ring, which opens what it sealed; prints its id secrets.sh
-# ring-use <folder> <id>        the key of this id seals from the next start on secrets.sh ring-drop <folder> <id>
-# takes a key out of the ring that nothing needs any more secrets.sh publish <folder>              hands out
-# keys/jwks.json and keys/keyring.json again, after a change of theirs Keys are made by
-# services/kit/src/rpc/internal-keys.ts, and changed in the ring by services/kit/src/storage/key-ring.ts: in the image
-# that IMAGE names, else with this machine's Node.js 24. MONGODB_HOSTS (mongodb:27017) and MONGODB_OPTIONS
-# (replicaSet=rs0&authSource=admin) go into the databases' addresses.
+# The secrets of one installation, in a folder with a subfolder for each process: `usage` below says how to make and
+# change them. Keys are made by services/kit/src/rpc/internal-keys.ts, and changed in the ring by
+# services/kit/src/storage/key-ring.ts: in the image that IMAGE names, else with this machine's Node.js 24.
+# MONGODB_HOSTS (mongodb:27017) and MONGODB_OPTIONS (replicaSet=rs0&authSource=admin) go into the databases' addresses.
 #
 # The folder is its owner's alone. What lies below can be read by whoever is given a subfolder, which is how a container
 # of any user gets its own and no other's. keys/ is for whoever runs this; no process has it.
@@ -17,7 +10,16 @@ set -eu
 umask 077
 
 usage() {
-  sed -n '3,10s/^#   //p' "$0" >&2
+  cat >&2 <<'END'
+secrets.sh make <folder>                 everything, in a new folder
+secrets.sh add <folder> <caller>         one more signing key for a process, and its public half for everybody
+secrets.sh use <folder> <caller> <kid>   makes keys/<kid>.jwk.json the key that a process signs its calls with
+secrets.sh drop <folder> <kid>           nobody believes what this key signed any more
+secrets.sh ring-add <folder>             one more key in the key ring, which opens what it sealed; prints its id
+secrets.sh ring-use <folder> <id>        the key of this id seals from the next start on
+secrets.sh ring-drop <folder> <id>       takes a key out of the ring that nothing needs any more
+secrets.sh publish <folder>              hands out keys/jwks.json and keys/keyring.json again, after a change of theirs
+END
   exit 64
 }
 [ $# -ge 2 ] || usage

@@ -2,6 +2,9 @@ import { accessSync, constants, mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 
+/** The file by which a folder is one installation's at a time. */
+export const lockName = "lock";
+
 /** The folder that holds everything one installation keeps, in use by this process alone. */
 export interface DataFolder {
   /** The absolute path of something in it. */
@@ -21,7 +24,7 @@ export function openDataFolder(folder: string): DataFolder {
   } catch (cause) {
     throw new Error(`SANDGATE_DATA: the folder ${root} can't be written (${codeOf(cause)})`, { cause });
   }
-  const release = lock(join(root, "lock"), root);
+  const release = lock(join(root, lockName), root);
   return { path: (name) => join(root, name), release };
 }
 

@@ -1,5 +1,6 @@
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import { createLogger } from "@sandgate/kit/base/logging";
+import { unknownSettings } from "@sandgate/kit/base/settings";
 import { stopOnSignal } from "@sandgate/kit/process/host";
 import { openPlatform, type Platform } from "./platform.ts";
 import { readLocalSettings } from "./settings.ts";
@@ -12,7 +13,8 @@ function fail(error: unknown): never {
   process.exit(1);
 }
 
-function welcome({ url, firstStart }: Platform, problems: readonly string[]): string {
+async function welcome(platform: Platform): Promise<string> {
+  const { url, firstStart } = platform;
   const username = firstStart?.username ?? (process.env.SANDGATE_ADMIN_USERNAME || "admin@localhost");
   const password = firstStart?.password ?? "<password>";
   const body = JSON.stringify({ username, password });
@@ -21,7 +23,9 @@ function welcome({ url, firstStart }: Platform, problems: readonly string[]): st
     ...(firstStart ? [`Sign in as ${username} with the password ${password}, which is shown only this once:`] : []),
     ...(firstStart ? [] : ["Sign in:"]),
     `  curl -s ${url}/auth/login -H 'content-type: application/json' -d '${body}'`,
-    ...problems.map((problem) => `Not available yet: ${problem}`),
+    ...(await platform.problems()).map((problem) => `Not available yet: ${problem}`),
+    ...(await platform.warnings()).map((warning) => `Warning: ${warning}`),
+    ...unknownSettings(process.env).map((name) => `Ignored: ${name} is not a setting; docs/settings.md lists them all`),
     "",
   ].join("\n");
 }
@@ -53,7 +57,7 @@ try {
   );
   natsEnd.promise.then(endAfterFailure);
   try {
-    await print(welcome(platform, await platform.problems()));
+    await print(await welcome(platform));
   } catch (cause) {
     await platform.stop();
     throw new Error("standard output was closed before the sign-in could be printed", { cause });

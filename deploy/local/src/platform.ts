@@ -10,6 +10,8 @@ import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { startAdminServer } from "@sandgate/kit/process/admin";
+import { mergeCommands } from "@sandgate/kit/process/admin.commands";
+import { adminSocketName } from "@sandgate/kit/process/admin-client";
 import type { RunningService, ServiceDefinition, ServiceEnvironment } from "@sandgate/kit/process/service";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
@@ -18,7 +20,7 @@ import { telemetryService } from "@sandgate/telemetry";
 import { workspaceService } from "@sandgate/workspace";
 import { type DataFolder, openDataFolder } from "./data-folder.ts";
 import { openFirstPassword } from "./first-password.ts";
-import type { LocalSettings } from "./settings.ts";
+import { databaseOf, type LocalSettings } from "./settings.ts";
 
 /** Metrics tell about tenants, so they are for this machine alone. */
 const adminHost = "127.0.0.1";
@@ -35,6 +37,8 @@ export interface Platform {
   forgetPassword(): void;
   /** What it depends on and can't use now, a line for each. */
   problems(): Promise<string[]>;
+  /** What its operator should know, a sentence or two each. */
+  warnings(): Promise<string[]>;
   /** Finishes running requests, ends waits, and closes everything. Sandboxes keep running. */
   stop(): Promise<void>;
 }
@@ -83,10 +87,7 @@ export async function openPlatform(
     const logger = openLogger(name);
     const metrics = openMetrics();
     const environment: ServiceEnvironment = {
-      database:
-        settings.database === "sqlite:"
-          ? { kind: "sqlite", file: folder.path(`${name}.sqlite`) }
-          : { kind: "mongodb", url: settings.database, name: `sandgate_${name.replace("-", "_")}` },
+      database: databaseOf(settings, folder, name),
       bus,
       transport: (callee) => network.transport(name, callee),
       keyring,
@@ -114,7 +115,7 @@ export async function openPlatform(
   };
   const each = <T>(work: (service: RunningService) => Promise<T>) => Promise.all(Object.values(services).map(work));
 
-  /** The bus, and each dependency of a service by both their names, "sandbox.runtime". */
+  /** The bus and its consumers, and each dependency of a service by both their names, "sandbox.runtime". */
   async function checkDependencies(): Promise<Dependencies> {
     const events = stateOf(bus.identity());
     const states = await Promise.all(
@@ -122,7 +123,7 @@ export async function openPlatform(
         Object.entries(await service.dependencies()).map(([dependency, state]) => [`${name}.${dependency}`, state]),
       ),
     );
-    return { events: await events, ...Object.fromEntries(states.flat()) };
+    return { events: await events, consumers: bus.consumers(), ...Object.fromEntries(states.flat()) };
   }
 
   // Before the services start, so that it need not share the processor with the work that they begin in the background.
@@ -138,18 +139,16 @@ export async function openPlatform(
   );
   await each((service) => service.start());
   let ready = true;
-  const admin =
-    settings.adminPort === 0
-      ? undefined
-      : await startAdminServer({
-          host: adminHost,
-          port: settings.adminPort,
-          registries,
-          ready: () => ready,
-          dependencies: checkDependencies,
-          deadLetters: () => bus.deadLetters,
-          commands: () => Object.assign({}, ...Object.values(services).map(({ commands }) => commands)),
-        });
+  const admin = await startAdminServer({
+    host: adminHost,
+    port: settings.adminPort === 0 ? undefined : settings.adminPort,
+    socket: settings.adminSocket ?? folder.path(adminSocketName),
+    registries,
+    ready: () => ready,
+    dependencies: checkDependencies,
+    deadLetters: () => bus.deadLetters,
+    commands: () => mergeCommands(services),
+  });
 
   return {
     url: await facade.listen(),
@@ -161,12 +160,20 @@ export async function openPlatform(
       const states = Object.entries(await checkDependencies());
       return states.filter(([, state]) => state !== "ok").map(([name, state]) => `${name}: ${state}`);
     },
+    async warnings() {
+      const { runtime: url, ociRuntime, registration } = sandboxService.readSettings(env);
+      if (registration !== "open" || url.startsWith("kubernetes:")) return [];
+      const { readKernelWarning } = await import("@sandgate/sandbox/docker-shared-kernel");
+      // An engine that is away is one of the problems.
+      const warning = await readKernelWarning({ url, ociRuntime }).catch(() => undefined);
+      return warning === undefined ? [] : [warning];
+    },
     async stop() {
       ready = false;
       // Together: requests that the facade waits for end when the services end their waits.
       await Promise.all([facade.close(), each((service) => service.drain())]);
       await each((service) => service.close());
-      await Promise.all([bus.close(), admin?.close()]);
+      await Promise.all([bus.close(), admin.close()]);
       folder.release();
     },
   };

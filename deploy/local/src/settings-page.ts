@@ -6,6 +6,11 @@ import { collectorSettings } from "@sandgate/telemetry/settings";
 import { localSettings, sharedSettings } from "./settings.ts";
 
 export const settingsPagePath = new URL("../../../docs/settings.md", import.meta.url);
+export const settingNamesPath = new URL("../../../services/kit/src/base/setting-names.ts", import.meta.url);
+
+const oneMachine = { "One machine": localSettings, ...sharedSettings };
+const ofEveryProcess = { ...processSettings, ...addressSettings() };
+const ofEveryService = serviceProcessSettings("identity");
 
 const introduction = `<!-- Written by \`npm run generate\` from the definitions of the settings. -->
 # Settings
@@ -22,12 +27,26 @@ distributed form each process reads its own, those of every process, and, if it 
 export function renderSettingsPage(): string {
   return [
     introduction,
-    renderSection("One machine", localSettings),
-    ...Object.entries(sharedSettings).map(([title, settings]) => renderSection(title, settings)),
-    renderSection("Every process of the distributed form", { ...processSettings, ...addressSettings() }),
-    renderSection("Every service of the distributed form", serviceProcessSettings("identity")),
+    ...Object.entries(oneMachine).map(([title, settings]) => renderSection(title, settings)),
+    renderSection("Every process of the distributed form", ofEveryProcess),
+    renderSection("Every service of the distributed form", ofEveryService),
     `\`SANDGATE_PORT\` by service: ${serviceNames.map((name) => `${name} ${portOf(name)}`).join(", ")}.\n`,
     renderSection("Collector on each node of a cluster", collectorSettings),
+  ].join("\n");
+}
+
+/** The module with the names of all settings of all processes, so that each process can tell what is none. */
+export function renderSettingNames(): string {
+  const groups = [...Object.values(oneMachine), ofEveryProcess, ofEveryService, collectorSettings];
+  const names = groups
+    .flatMap((settings: SettingDefinitions) => Object.values(settings))
+    .flatMap(({ name, kind }) => (kind === "secret" ? [name, `${name}_FILE`] : [name]));
+  return [
+    "// Written by `npm run generate` from the definitions of the settings.",
+    "export const settingNames: ReadonlySet<string> = new Set([",
+    ...[...new Set(names)].toSorted().map((name) => `  "${name}",`),
+    "]);",
+    "",
   ].join("\n");
 }
 
@@ -45,4 +64,7 @@ function renderRow({ name, kind, default: value, required, doc }: Setting<unknow
   return `| \`${name}\`${kind === "secret" ? " *" : ""} | ${standard} | ${doc.replaceAll("|", "\\|")} |`;
 }
 
-if (import.meta.main) writeFileSync(settingsPagePath, renderSettingsPage());
+if (import.meta.main) {
+  writeFileSync(settingsPagePath, renderSettingsPage());
+  writeFileSync(settingNamesPath, renderSettingNames());
+}

@@ -2,7 +2,7 @@ import { findEngineAddress } from "@sandgate/docker-engine/address";
 import { facadeSettings } from "@sandgate/facade";
 import { identitySettings } from "@sandgate/identity";
 import { imageRegistryService } from "@sandgate/image-registry";
-import { serviceNames } from "@sandgate/kit/base/service-names";
+import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import {
   choice,
   defineSettings,
@@ -15,9 +15,11 @@ import {
   secret,
   text,
 } from "@sandgate/kit/base/settings";
+import type { DatabaseTarget } from "@sandgate/kit/storage/open-store";
 import { sandboxService } from "@sandgate/sandbox";
 import { telemetryService } from "@sandgate/telemetry";
 import { workspaceService } from "@sandgate/workspace";
+import type { DataFolder } from "./data-folder.ts";
 
 /** The settings of the one-machine launcher, besides those of the facade and the services. */
 export const localSettings = defineSettings({
@@ -29,6 +31,10 @@ export const localSettings = defineSettings({
     min: 0,
     max: 65_535,
     doc: "The port of metrics and health for operators, on the loopback address; 0 for none",
+  }),
+  adminSocket: text("SANDGATE_ADMIN_SOCKET", {
+    optional: true,
+    doc: "The path of the unix socket, open to the process's own user alone, at which operators' commands reach the process. Unset: admin.sock in SANDGATE_DATA",
   }),
   logLevel: choice("SANDGATE_LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
     default: "warn",
@@ -54,6 +60,13 @@ export const localSettings = defineSettings({
 
 export type LocalSettings = SettingValues<typeof localSettings> &
   Pick<SettingValues<typeof identitySettings>, "adminUsername" | "adminPassword">;
+
+/** Where a service of this machine keeps its data. */
+export function databaseOf({ database }: LocalSettings, folder: DataFolder, service: ServiceName): DatabaseTarget {
+  return database === "sqlite:"
+    ? { kind: "sqlite", file: folder.path(`${service}.sqlite`) }
+    : { kind: "mongodb", url: database, name: `sandgate_${service.replace("-", "_")}` };
+}
 
 /** What the facade and each service read, in either form, by the titles that people know them by. */
 export const sharedSettings: Readonly<Record<string, SettingDefinitions>> = {
