@@ -7,7 +7,7 @@ const kubernetes = [
   "test/fault/kubernetes.test.ts",
   "test/support/cluster.test.ts",
   "test/deploy/{kubernetes,network-policies}.test.ts",
-  "services/telemetry/src/kubernetes/node-collector.kubernetes.test.ts",
+  "services/telemetry/src/kubernetes/*.kubernetes.test.ts",
 ];
 
 /** What needs servers that take much of a machine. test/run.sh runs two of them at a time, one beside the rest. */
@@ -59,6 +59,9 @@ export default defineConfig({
         test: {
           name: "unit",
           maxWorkers: 2,
+          // Two processes run all files: to load the code for each of them would take half of the time.
+          isolate: false,
+          execArgv: ["--import", new URL("test/plan-guard.ts", import.meta.url).href],
           include: [
             "services/*/src/**/*.test.ts",
             "facade/src/**/*.test.ts",

@@ -53,6 +53,9 @@ check "known vulnerabilities of packages" sh test/packages/audit.sh
 check "protos: style" sh proto/check.sh lint
 check "protos: no breaking change" sh proto/check.sh breaking
 check "protos: generated code is current" sh proto/check.sh generated
+check "helper: generated code is current" sh services/sandbox/helper/check.sh generated
+check "helper: tests" sh services/sandbox/helper/check.sh tests
+check "helper: the committed build is current" sh services/sandbox/helper/check.sh build
 
 # The suites skip themselves when something is missing, so that nothing here ends the run.
 if (prepare_engine); then
@@ -65,6 +68,7 @@ command -v docker-registry >/dev/null 2>&1 || missing="$missing docker-registry"
 command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"
 [ -x /bin/busybox ] || missing="$missing busybox-static"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 # A cluster's own programs are in no package; what they need besides is.
 if [ -z "${KUBECONFIG:-}" ] && { [ -n "${SANDGATE_TEST_KUBERNETES:-}" ] || command -v kubelet >/dev/null 2>&1; }; then
   command -v containerd >/dev/null 2>&1 || missing="$missing containerd"
@@ -76,12 +80,15 @@ if [ -n "$missing" ]; then
   if is_root && has_apt; then
     # shellcheck disable=SC2086 # a list of packages
     install_debian $missing || say "suites that need$missing will be skipped"
-    # The package starts a registry of its own, which no suite uses.
-    if has_systemd; then
-      systemctl disable --now docker-registry >/dev/null 2>&1
-    else
-      service docker-registry stop >/dev/null 2>&1
-    fi
+    # These packages start servers of their own, which no suite uses.
+    for service in docker-registry prometheus; do
+      case " $missing " in *" $service "*) ;; *) continue ;; esac
+      if has_systemd; then
+        systemctl disable --now "$service" >/dev/null 2>&1
+      else
+        service "$service" stop >/dev/null 2>&1
+      fi
+    done
   else
     say "suites that need$missing will be skipped: they are installed only as root on Debian or Ubuntu"
   fi

@@ -4,6 +4,7 @@ import type { Figure } from "./figure.ts";
 import { measureKubernetes } from "./kubernetes.ts";
 import { measureProvision } from "./provision.ts";
 import { measureRequests } from "./requests.ts";
+import { measureRows } from "./rows.ts";
 import { measureStalls } from "./stalls.ts";
 import { measureStart } from "./start.ts";
 import { measureTelemetry } from "./telemetry.ts";
@@ -17,6 +18,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   transports: measureTransports,
   telemetry: measureTelemetry,
   stalls: measureStalls,
+  rows: measureRows,
   thousand: measureThousand,
   kubernetes: measureKubernetes,
 };

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { hashTexts } from "@sandgate/kit/storage/text-hash";
 import { openTestEngine } from "@sandgate/test-support/images";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
@@ -113,7 +114,7 @@ async function read({ url, as }: Operator, path: string): Promise<void> {
 }
 
 /** Makes copies of a sandbox that has ended, older than it, while the platform is down. */
-async function addEnded(platform: TestPlatform, operator: Operator, count: number): Promise<void> {
+export async function addEnded(platform: TestPlatform, operator: Operator, count: number): Promise<void> {
   const model = await operator.provisionReady(operator.defaultImageId, {
     name: "ended",
     labels: { purpose: "bench", batch: "7" },
@@ -130,9 +131,10 @@ async function addEnded(platform: TestPlatform, operator: Operator, count: numbe
            '$.labels', json_object('purpose', 'bench', 'batch', CAST(number % 50 AS TEXT)))
        FROM numbers, sandboxes WHERE id = :model`,
     ).run({ model, count });
+    db.function("hash_texts", { deterministic: true, varargs: true }, hashTexts);
     db.prepare(
-      `INSERT INTO labels (sandbox_id, name, value, workspace_id, state, created_at)
-       SELECT s.id, label.key, label.value, s.workspace_id, s.state, s.created_at
+      `INSERT INTO label_keys (label, state, created_at, sandbox_id)
+       SELECT hash_texts(s.workspace_id, label.key, label.value), s.state, s.created_at, s.id
        FROM sandboxes s, json_each(s.record, '$.labels') label WHERE s.id GLOB ?`,
     ).run(`${model}-*`);
   });

@@ -132,7 +132,7 @@ async function addMember(platform: TestPlatform, { as, get, post }: Operator): P
     if (!found) throw new Error("no mail has a token yet");
     return found;
   });
-  expectStatus(await post("/auth/verify-email", { token }), 200);
+  expectStatus(await post("/auth/verify-email", { token, password: account.password }), 200);
   const body = { username: account.username, role: "member" };
   expectStatus(await post(`/workspaces/${as.workspace}/members`, body, as), 201);
   const { tokens } = expectStatus(await post("/auth/login", account), 200);

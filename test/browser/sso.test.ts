@@ -6,6 +6,7 @@ import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { findFlaws } from "./flaws.ts";
 import { type BrowserPlatform, openBrowserPlatform } from "./platform.ts";
 
 describe.runIf(await requireServer("chromium", probeBrowser))("single sign-on in a browser", () => {
@@ -100,6 +101,21 @@ describe.runIf(await requireServer("chromium", probeBrowser))("single sign-on in
     await page.goto(platform.appUrl);
     await page.getByRole("link", { name: "github" }).click();
     expect(await readFragment()).toMatchObject({ token_type: "Bearer" });
+  });
+
+  test("is named by the page that sets a new password", async () => {
+    await leave();
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await readFragment();
+    await platform.call("/auth/password/forgot", { username: "ann@example.com" });
+    const token = (await platform.mailedTokens(1)).at(-1);
+    await page.goto(`${platform.url}/auth/password/reset?token=${token}`);
+    const link = page.getByRole("listitem").filter({ hasText: /^google: ann@example.com$/ });
+    expect(await link.count()).toBe(0);
+    await page.getByLabel("New password").fill("another horse entirely");
+    await page.getByRole("button").click();
+    await link.waitFor();
+    expect(await findFlaws(page)).toEqual([]);
   });
 
   test("tells the application of a user who cancels", async () => {

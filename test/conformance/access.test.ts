@@ -201,8 +201,10 @@ async function request(
 ): Promise<Answer> {
   const [, path] = routeOf(line);
   const inPath = path.includes("{workspace_id}");
-  const isGone = demand.disposable && outcomeOf(line, demand, credential, place) === demand.answers;
-  const own = isGone ? await shareWorkspace(users.owner, {}) : workspace;
+  const granted = outcomeOf(line, demand, credential, place) === demand.answers;
+  const own = demand.disposable && granted ? await shareWorkspace(users.owner, {}) : workspace;
+  const authorization =
+    demand.asNewUser && granted ? `Bearer ${(await target.newTenant()).token}` : credential.authorization;
   const named = { none: undefined, malformed: "not-a-uuid", "nobody's": unknown, foreign, own }[place];
   // A workspace in the path is the only one that counts.
   const header = inPath ? (place === "own" ? foreign : workspace) : named;
@@ -217,7 +219,7 @@ async function request(
     .replace(/\{\w+\}/g, unknown);
   return target.send(method, filled + (demand.query ?? ""), {
     headers: {
-      ...(credential.authorization !== undefined && { authorization: credential.authorization }),
+      ...(authorization !== undefined && { authorization }),
       ...(header !== undefined && { "x-workspace-id": header }),
       // What is created is created once for each user.
       ...(demand.answers === 201 && { "idempotency-key": `access ${line}` }),

@@ -33,9 +33,9 @@ describe("signing up", () => {
     const username = `${uniqueName("new")}@example.com`;
     const registered = await target.post("/auth/register", { username, password, recaptchaToken: "" });
     expect(expectStatus(registered, 201)).toEqual({ success: true });
-    const token = await target.mailedToken(username);
-    expect(expectStatus(await target.post("/auth/verify-email", { token }), 200)).toEqual({ success: true });
-    expectError(await target.post("/auth/verify-email", { token }), "invalid_token");
+    const link = { token: await target.mailedToken(username), password };
+    expect(expectStatus(await target.post("/auth/verify-email", link), 200)).toEqual({ success: true });
+    expectError(await target.post("/auth/verify-email", link), "invalid_token");
     expectStatus(await signIn({ username, password }), 200);
   });
 
@@ -76,16 +76,21 @@ describe("signing up", () => {
     }
   });
 
-  test("a resent link needs a password, which it sets", async () => {
+  test("a link sets the password that comes with it, whoever asked for its mail, and ends the other links", async () => {
     const username = `${uniqueName("new")}@example.com`;
-    expectStatus(await target.post("/auth/register", { username, password: "somebody's own secret" }), 201);
+    const stranger = { username, password: "somebody's own secret" };
+    expectStatus(await target.post("/auth/register", stranger), 201);
     const first = await target.mailedToken(username);
     expectStatus(await target.post("/auth/resend-verification", { username }), 202);
     const resent = await nextToken(username, first);
-    expectInvalid(await target.post("/auth/verify-email", { token: resent }), "body.password");
-    expectStatus(await target.post("/auth/verify-email", { token: resent, password }), 200);
-    expectError(await target.post("/auth/verify-email", { token: first }), "invalid_token");
-    expectError(await signIn({ username, password: "somebody's own secret" }), "invalid_credentials");
+    for (const token of [first, resent]) {
+      expectInvalid(await target.post("/auth/verify-email", { token }), "body.password");
+      expectInvalid(await target.post("/auth/verify-email", { token, password: "password123" }), "body.password");
+    }
+    expectError(await signIn(stranger), "email_not_verified");
+    expectStatus(await target.post("/auth/verify-email", { token: first, password }), 200);
+    expectError(await target.post("/auth/verify-email", { token: resent, password }), "invalid_token");
+    expectError(await signIn(stranger), "invalid_credentials");
     expectStatus(await signIn({ username, password }), 200);
   });
 
@@ -95,7 +100,7 @@ describe("signing up", () => {
   });
 
   test("a wrong verification token is invalid", async () => {
-    expectError(await target.post("/auth/verify-email", { token: "nonsense" }), "invalid_token");
+    expectError(await target.post("/auth/verify-email", { token: "nonsense", password }), "invalid_token");
   });
 });
 
@@ -354,16 +359,16 @@ describe("a second factor", () => {
 });
 
 describe("deleting an account", () => {
-  test("needs the password, and ends sessions, memberships and the personal workspace", async () => {
+  test("needs the password before anything else, and ends sessions, memberships and the personal workspace", async () => {
     const [tenant, other] = [await target.newTenant(), await target.newTenant()];
     const own = { token: tenant.token };
     const shared = expectStatus(await target.post("/workspaces", { name: "shared" }, own), 201);
     const members = `/workspaces/${shared.id}/members`;
     const member = expectStatus(await target.post(members, { username: other.username, role: "member" }, own), 201);
     const remove = (password: string) => target.send("DELETE", "/auth/account", { ...own, body: { password } });
-    expectError(await remove("wrong password"), "conflict");
-    expectStatus(await target.put(`${members}/${member.user_id}`, { role: "owner" }, own), 200);
     expectError(await remove("wrong password"), "invalid_credentials");
+    expectError(await remove(tenant.password), "conflict");
+    expectStatus(await target.put(`${members}/${member.user_id}`, { role: "owner" }, own), 200);
     expectStatus(await remove(tenant.password), 204);
     await expect.poll(async () => (await target.get("/workspaces", own)).body?.error?.code).toBe("invalid_token");
     expectError(await signIn(tenant), "invalid_credentials");
@@ -398,8 +403,26 @@ describe("passwords", () => {
     expectError(await target.post("/auth/password", { ...change, current_password: next }, { token }), "forbidden");
   });
 
-  test("a forgotten one is replaced by the mailed link, which works once and ends all sessions", async () => {
+  test("a change revokes the API tokens where that is asked for", async () => {
     const tenant = await target.newTenant();
+    const own = { token: tenant.token };
+    const { token } = expectStatus(await target.post("/api-tokens/", { description: "ci" }, own), 201);
+    const change = { current_password: tenant.password, password: next };
+    expectInvalid(
+      await target.post("/auth/password", { ...change, revoke_api_tokens: "yes" }, own),
+      "body.revoke_api_tokens",
+    );
+    expectStatus(await target.post("/auth/password", change, own), 200);
+    expectStatus(await target.get("/workspaces", { token }), 200);
+    const back = { current_password: next, password: tenant.password, revoke_api_tokens: true };
+    expectStatus(await target.post("/auth/password", back, own), 200);
+    await expect.poll(async () => (await target.get("/workspaces", { token })).body?.error?.code).toBe("invalid_token");
+  });
+
+  test("a forgotten one is replaced by the mailed link, which works once, ends all sessions and revokes all API tokens", async () => {
+    const tenant = await target.newTenant();
+    const made = await target.post("/api-tokens/", { description: "ci" }, { token: tenant.token });
+    const apiToken = expectStatus(made, 201).token;
     const old = await target.mailedToken(tenant.username);
     for (const username of ["nobody@example.com", tenant.username.toUpperCase()]) {
       expect(expectStatus(await target.post("/auth/password/forgot", { username }), 202)).toEqual({ success: true });
@@ -409,7 +432,13 @@ describe("passwords", () => {
     expect(page.headers.get("content-security-policy")).toContain("default-src 'none'");
     expectInvalid(await target.post("/auth/password/reset", { token, password: "short" }), "body.password");
     expectError(await target.post("/auth/password/reset", { token: "nonsense", password: next }), "invalid_token");
-    expectStatus(await target.post("/auth/password/reset", { token, password: next }), 200);
+    const reset = await target.post("/auth/password/reset", { token, password: next });
+    expect(expectStatus(reset, 200)).toEqual({ success: true, identities: [] });
+    for (const revoked of [apiToken, tenant.token]) {
+      await expect
+        .poll(async () => (await target.get("/workspaces", { token: revoked })).body?.error?.code)
+        .toBe("invalid_token");
+    }
     expectError(await target.post("/auth/password/reset", { token, password: next }), "invalid_token");
     expectError(await target.post("/auth/refresh", { refresh_token: tenant.refreshToken }), "invalid_token");
     expectStatus(await signIn({ username: tenant.username, password: next }), 200);
@@ -418,6 +447,22 @@ describe("passwords", () => {
 
 describe("API tokens", () => {
   const session = () => ({ token: user.token });
+
+  test("are all revoked at once, those of their user alone", async () => {
+    const [tenant, other] = [await target.newTenant(), await target.newTenant()];
+    const make = async ({ token }: { token: string }) =>
+      expectStatus(await target.post("/api-tokens/", { description: "ci" }, { token }), 201).token;
+    const [one, two, others] = [await make(tenant), await make(tenant), await make(other)];
+    expectError(await target.delete("/api-tokens", { token: one }), "forbidden");
+    expectStatus(await target.delete("/api-tokens", { token: tenant.token }), 204);
+    for (const token of [one, two]) {
+      await expect
+        .poll(async () => (await target.get("/workspaces", { token })).body?.error?.code)
+        .toBe("invalid_token");
+    }
+    expectStatus(await target.get("/workspaces", { token: others }), 200);
+    expectStatus(await target.delete("/api-tokens", { token: tenant.token }), 204);
+  });
 
   test("are shown once, listed with a hint, and deleted by token or id", async () => {
     const created = expectStatus(await target.post("/api-tokens/", { description: "deploys" }, session()), 201);

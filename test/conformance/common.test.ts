@@ -2,11 +2,13 @@
 import { randomUUID } from "node:crypto";
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { expectError, expectInvalid, expectStatus, uniqueName } from "./client.ts";
+import { type Answer, expectError, expectInvalid, expectStatus, uniqueName } from "./client.ts";
 import { codes } from "./codes.ts";
+import { openSandboxHost, requireSandboxHost } from "./sandbox-host.ts";
 import { openTarget, requireSettings, requireSuiteSettings, type Target, type Tenant } from "./target.ts";
 
 const takesSettings = await requireSettings();
+const hasSandboxHost = await requireSandboxHost();
 const hasSuiteSettings = await requireSuiteSettings();
 
 let target: Target;
@@ -101,6 +103,41 @@ describe("requests and answers", () => {
     }
   });
 
+  test("unknown fields of a body are refused by name", async () => {
+    const image = { name: "n", image: "busybox" };
+    expectInvalid(
+      await target.post("/sandbox-images", { ...image, memoryMb: 512, toString: 1, "": 1 }, mine()),
+      "body.memoryMb",
+      "body.toString",
+      "body.",
+    );
+    // A time to live that the platform ignored would leave a sandbox that never ends.
+    const provision = { image_id: randomUUID(), ttl_seconds: 60, memory_mb: 64, state: "ready" };
+    expectInvalid(await target.post("/sandboxes/provision", provision, mine()), "body.memory_mb", "body.ttl_seconds");
+    const many = Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`f${i}`, 1]));
+    const answer = await target.post("/workspaces", { name: "n", ...many }, { token: user.token });
+    expectError(answer, "validation_error");
+    expect(answer.body.error.details).toHaveLength(100);
+  });
+
+  test("a sign-in may have fields of the client's own", async () => {
+    const body = { username: "nobody@example.com", password: "x", remember: true };
+    expectError(await target.post("/auth/login", body), "invalid_credentials");
+  });
+
+  test("a record may be sent back as it was read", async () => {
+    const image = await target.post("/sandbox-images", { name: uniqueName("own"), image: "busybox" }, mine());
+    const path = `/sandbox-images/${image.body.id}`;
+    const changed = await target.put(path, { ...image.body, name: uniqueName("changed"), id: "other" }, mine());
+    expect(changed.body.id).toBe(image.body.id);
+    expect(changed.body.created_at).toBe(image.body.created_at);
+    const { body: workspace } = await target.get(`/workspaces/${user.workspace}`, mine());
+    expectStatus(await target.put(`/workspaces/${user.workspace}`, workspace, mine()), 200);
+    const { members } = (await target.get(`/workspaces/${user.workspace}/members`, mine())).body;
+    const member = `/workspaces/${user.workspace}/members/${members[0].user_id}`;
+    expectStatus(await target.put(member, members[0], mine()), 200);
+  });
+
   test("a request that is not HTTP gets a clean answer", async ({ skip }) => {
     const { protocol, hostname, port } = new URL(target.url);
     skip(protocol !== "http:", "what takes TLS connections for the platform answers by itself");
@@ -158,6 +195,39 @@ describe("rate limits", () => {
       await limited.close();
     }
   });
+});
+
+test.runIf(takesSettings && hasSandboxHost)("what fails and what is created in an hour has limits", async () => {
+  const limited = await openTarget({ SANDGATE_WORKSPACE_FAILURES_PER_HOUR: "2", SANDGATE_CHANGE_RATE_LIMIT: "4" });
+  const shortLived = await openSandboxHost().makeImage({ command: ["/bin/sh", "-c", "exit 0"] });
+  try {
+    const { reference: image } = shortLived;
+    const registered = { name: "short", image, is_default: true, memory_mb: 256, readiness_port: 80 };
+    const { id: image_id } = expectStatus(await limited.post("/sandbox-images", registered, limited.operator), 201);
+    const tenant = await limited.newTenant();
+    const waitMostAnHour = (answer: Answer, hint: RegExp) => {
+      expectError(answer, "rate_limited");
+      expect(answer.body.error.hint).toMatch(hint);
+      expect(Number(answer.headers.get("retry-after"))).toBeGreaterThanOrEqual(1);
+      expect(Number(answer.headers.get("retry-after"))).toBeLessThanOrEqual(3_600);
+    };
+    for (const _ of [1, 2]) {
+      const { id } = expectStatus(await limited.post("/sandboxes/provision", { image_id }, tenant), 201);
+      expectError(await limited.post("/sandboxes/wait", { sandbox_id: id }, tenant), "provisioning_failed");
+    }
+    waitMostAnHour(
+      await limited.post("/sandboxes/provision", { image_id }, tenant),
+      /2 sandboxes failed within an hour/,
+    );
+    expectStatus(await limited.post("/workspaces", { name: "lab" }, tenant), 201);
+    waitMostAnHour(await limited.post("/workspaces", { name: "lab" }, tenant), /you can still read, stop and delete/);
+    const { sandboxes } = expectStatus(await limited.get("/sandboxes?state=failed", tenant), 200);
+    expect(sandboxes).toHaveLength(2);
+    expectStatus(await limited.delete(`/sandboxes/${sandboxes[0].id}`, tenant), 204);
+  } finally {
+    await limited.close();
+    await shortLived.remove();
+  }
 });
 
 test.runIf(takesSettings)("what a user, a workspace and the installation may have is capped", async () => {

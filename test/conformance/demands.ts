@@ -20,6 +20,8 @@ export interface Demand {
   unbound?: true;
   /** Each request that is granted takes a workspace away, so it has one of its own. */
   disposable?: true;
+  /** Each request that is granted takes something from its user that others need, so a new user makes it. */
+  asNewUser?: true;
   /** The operator's request is left out: it would end sessions of which others that use the platform know nothing. */
   notAsOperator?: true;
 }
@@ -44,7 +46,7 @@ export const demands: Record<string, Demand> = {
 
   "POST /auth/register": { who: "anyone", body: {}, answers: ["body.password", "body.username"] },
   "GET /auth/verify-email": page,
-  "POST /auth/verify-email": { who: "anyone", body: {}, answers: ["body.token"] },
+  "POST /auth/verify-email": { who: "anyone", body: {}, answers: ["body.password", "body.token"] },
   "POST /auth/resend-verification": { who: "anyone", body: {}, answers: ["body.username"] },
   "POST /auth/login": { who: "anyone", body: {}, answers: ["body.password", "body.username"] },
   "POST /auth/refresh": { who: "anyone", body: {}, answers: ["body.refresh_token"] },
@@ -61,11 +63,19 @@ export const demands: Record<string, Demand> = {
     body: { current_password: "{password}", password: "1234567890" },
     answers: ["body.password"],
   },
-  // Everybody of these is the last owner of a workspace with other members.
-  "DELETE /auth/account": { who: "session", body: { password: "not the password" }, answers: "conflict" },
+  // Everybody of these is the last owner of a workspace with other members, which only the password's owner learns.
+  "DELETE /auth/account": { who: "session", body: { password: "{password}" }, answers: "conflict" },
+  "DELETE /auth/account with a wrong password": {
+    who: "session",
+    body: { password: "not the password" },
+    answers: "invalid_credentials",
+  },
   "GET /auth/sessions": { who: "session", answers: 200 },
   "DELETE /auth/sessions": { who: "session", answers: 204, notAsOperator: true },
   "DELETE /auth/sessions/{session_id}": { who: "session", answers: "not_found" },
+
+  "GET /auth/identities": { who: "session", answers: 200 },
+  "DELETE /auth/identities/{identity_id}": { who: "session", answers: "not_found" },
 
   "GET /auth/second-factor": { who: "session", answers: 200 },
   "POST /auth/second-factor": {
@@ -93,6 +103,7 @@ export const demands: Record<string, Demand> = {
     body: { description: "access", workspace_id: "{unknown}" },
     answers: "workspace_forbidden",
   },
+  "DELETE /api-tokens": { who: "session", answers: 204, asNewUser: true },
   "DELETE /api-tokens/{token}": { who: "session", answers: "api_key_not_found" },
 
   "GET /workspaces": { who: "user", answers: 200 },

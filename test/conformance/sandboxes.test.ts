@@ -159,12 +159,12 @@ describe.runIf(await requireSandboxHost())(
       await shortLived.remove();
     });
 
-    test("a command that is not in the image fails with the engine's message", async () => {
+    test("a command that is not in the image fails, and says so", async () => {
       const broken = await host.makeImage({ command: ["/no/such/program"] });
       const { id } = await provision({ image_id: await imageOf({ image: broken.reference }) });
       const failed = await wait(id);
       expectError(failed, "provisioning_failed");
-      expect(failed.body.error.message).toContain("/no/such/program");
+      expect(failed.body.error.message).toContain("lacks its command");
       expect(await read(id)).toMatchObject({ state: "failed", state_reason: "start_failed" });
       await broken.remove();
     });

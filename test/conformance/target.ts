@@ -48,6 +48,7 @@ const given = process.env.SANDGATE_CONFORMANCE_URL?.replace(/\/$/, "");
 export const suiteSettings = {
   SANDGATE_RATE_LIMIT: "100000",
   SANDGATE_SIGNIN_RATE_LIMIT: "100000",
+  SANDGATE_CHANGE_RATE_LIMIT: "100000",
   SANDGATE_MAILS_PER_HOUR: "0",
   SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
   SANDGATE_READINESS_TIMEOUT_SECONDS: "10",
@@ -199,7 +200,8 @@ async function describeTarget(o: RunningService & { stop(): Promise<void> }): Pr
     const username = `${uniqueName("user")}@example.com`;
     const password = "correct horse battery";
     expectStatus(await client.post("/auth/register", { username, password, recaptchaToken: "" }), 201);
-    expectStatus(await client.post("/auth/verify-email", { token: await mailedToken(username) }), 200);
+    const link = { token: await mailedToken(username), password };
+    expectStatus(await client.post("/auth/verify-email", link), 200);
     return signIn(username, password);
   }
 

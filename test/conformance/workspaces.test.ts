@@ -42,7 +42,7 @@ describe("workspaces", () => {
   });
 
   test("are created, read and renamed", async () => {
-    const created = expectStatus(await target.post("/workspaces", { name: "lab", color: "red" }, as(owner)), 201);
+    const created = expectStatus(await target.post("/workspaces", { name: "lab" }, as(owner)), 201);
     expect(created).toEqual({
       id: uuid,
       name: "lab",

@@ -80,4 +80,20 @@ describe.runIf(await requireServer("mongo", probeMongo))("a MongoDB replica set 
     }
     expect((await counters.findOne({ _id: "all" }))?.count).toBe(stored.filter((id) => id.endsWith("0")).length);
   });
+
+  test("a primary that falls silent in a transaction is given up: it runs once, on the next", async () => {
+    const counters = database.db.collection<{ _id: string; count: number }>("counters");
+    await counters.insertOne({ _id: "silent", count: 0 });
+    const primary = await replicaSet.primary();
+    let runs = 0;
+    await database.write(async ({ session }) => {
+      await counters.updateOne({ _id: "silent" }, { $inc: { count: 1 } }, { session });
+      runs++;
+      if (runs === 1) await primary.pause();
+    });
+    expect((await replicaSet.primary()).host).not.toBe(primary.host);
+    primary.resume();
+    expect(await counters.findOne({ _id: "silent" })).toMatchObject({ count: 1 });
+    expect(runs).toBeGreaterThan(1);
+  });
 });

@@ -1,8 +1,10 @@
 import { randomUUID } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { createMetrics } from "@sandgate/kit/base/metrics";
-import { openApi } from "@sandgate/sandbox/kubernetes-api";
-import { type RawPod, readPod } from "@sandgate/sandbox/kubernetes-pod";
+import { openApi } from "@sandgate/kubernetes-api/api";
+import type { RawPod } from "@sandgate/kubernetes-api/raw-pod";
+import { readPod } from "@sandgate/sandbox/kubernetes-pod";
 import {
   type Observation,
   type RuntimeFailure,
@@ -10,6 +12,7 @@ import {
   type RuntimeSpec,
   SandboxRefused,
 } from "@sandgate/sandbox/runtime-lifecycle";
+import { type ApiProxyRequest, openApiProxy } from "@sandgate/test-support/api-proxy";
 import { openTestCluster, probeCluster, type TestCluster, untilGone } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
@@ -306,7 +309,8 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
       });
       expect(await refusalOf(failing, on)).toMatchObject({
         reason: "provisioning_failed",
-        message: expect.stringContaining("exceeded quota: no-secrets"),
+        message: "The cluster's quota is used up.",
+        detail: expect.stringContaining("exceeded quota: no-secrets"),
       });
       await cluster.call("DELETE", `/api/v1/namespaces/${namespace}/resourcequotas/no-secrets`);
       const name = `sandgate-${spec.sandboxId}`;
@@ -325,11 +329,14 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     expect(await problemOf(away)).toMatchObject({ reason: "registry_unreachable", isFinal: false });
   });
 
-  test("says what a pod waits for, and what the cluster refuses, in the cluster's words", async ({ specOf }) => {
+  test("says what a pod waits for, and what the cluster refuses; the cluster's words are for the log", async ({
+    specOf,
+  }) => {
     const huge = await specOf({ command: ["true"] }, { memoryMb: 10_000_000 });
     expect(await problemOf(huge)).toEqual({
       reason: "unschedulable",
-      message: expect.stringContaining("Insufficient memory"),
+      message: "No node has enough free memory for the sandbox.",
+      detail: expect.stringContaining("Insufficient memory"),
       isFinal: false,
     });
     await runtime.stop(huge.sandboxId, 10);
@@ -339,7 +346,8 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     const root = await specOf({ command: ["true"] }, {}, restricted);
     expect(await refusalOf(root, restricted)).toEqual({
       reason: "container_config_error",
-      message: expect.stringContaining("runAsNonRoot"),
+      message: expect.stringContaining("a numeric user, not root"),
+      detail: expect.stringContaining("runAsNonRoot"),
     });
     const user = await specOf({ command: ["sleep", "3600"], config: { User: "1000" } }, {}, restricted);
     expect(await ensure(user, restricted)).toMatchObject({ phase: "running" });
@@ -356,7 +364,8 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     const third = await specOf({ command: ["true"] }, {}, restricted);
     expect(await refusalOf(third, restricted)).toEqual({
       reason: "provisioning_failed",
-      message: expect.stringContaining("exceeded quota: few"),
+      message: "The cluster's quota is used up.",
+      detail: expect.stringContaining("exceeded quota: few"),
     });
   });
 
@@ -486,7 +495,8 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     if (seen.phase === "running") return skip("the nodes here run pods with user namespaces");
     expect(seen.problem).toEqual({
       reason: "node_error",
-      message: expect.stringMatching(/set the sandbox up: .*user namespace/is),
+      message: "The node can't set the sandbox up.",
+      detail: expect.stringMatching(/user namespace/i),
       isFinal: false,
     });
   });
@@ -535,6 +545,49 @@ describe.runIf(isAvailable)("runtime: kubernetes alone, undisturbed", { timeout:
     expect(ranMs).toBeGreaterThanOrEqual(3_000);
     // Five seconds, and one as times are cut to seconds.
     expect(ranMs).toBeLessThan(9_000);
+  });
+
+  test("a pull waits until the node may read its Secret", async ({ specOf, skip }) => {
+    skip(!cluster.pullsFromLoopback, noPull);
+    const { own } = cluster;
+    if (!own) return skip("the kubelet of a cluster from outside is left alone");
+    const image = await makeImage({ command: ["sleep", "3600"] });
+    const reference = await pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });
+    const access = { registryHost: privateRegistry.host, ...credential, volumes: [] };
+    const spec = await specOf({ command: ["true"] }, { reference, findAccess: async () => access });
+    const name = `sandgate-${spec.sandboxId}`;
+    const proxy = await openApiProxy({
+      server: cluster.server,
+      certificate: own.certificates.server,
+      certificateAuthority: own.certificateAuthority,
+      client: own.certificates.node,
+    });
+    const config = await readFile(own.kubeletKubeconfig, "utf8");
+    const asksForSecret = ({ method, path }: ApiProxyRequest) =>
+      method === "GET" && path.includes("/secrets?") && path.includes(name);
+    try {
+      // As long as the API server doesn't know that the pod is the node's. The kubelet waits longer after each refusal.
+      proxy.refuse((request) =>
+        asksForSecret(request) && proxy.count(asksForSecret) <= 3 ? { status: 403 } : undefined,
+      );
+      await own.kubelet.kill();
+      await writeFile(own.kubeletKubeconfig, config.replace(/https:\/\/[\d.:]+/, proxy.url));
+      await own.kubelet.start();
+      expect(await ensure(spec)).toMatchObject({ phase: "running" });
+      expect(proxy.count(asksForSecret)).toBeGreaterThan(3);
+      const fields = `--field-selector=involvedObject.name=${name}`;
+      const events = await cluster.kubectl("get", "events", "--namespace=sandboxes", fields);
+      expect(events).toContain("Pulled");
+      expect(events).not.toMatch(/ (Failed|BackOff|FailedToRetrieveImagePullSecret) /);
+      // Nothing of it is in the sandbox.
+      const find = ["find", "/run/sandgate", "-type", "f"];
+      expect(await cluster.kubectl("exec", "--namespace=sandboxes", name, "--", ...find)).toBe("");
+    } finally {
+      await own.kubelet.kill();
+      await writeFile(own.kubeletKubeconfig, config);
+      await own.kubelet.start();
+      await proxy.close();
+    }
   });
 
   test("answers nothing without the API server, and then sees what happened meanwhile", async ({ specOf, skip }) => {

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { TestCluster } from "@sandgate/test-support/cluster";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
@@ -23,6 +23,12 @@ interface Manifest {
 /** The objects that an overlay (`base`, `overlays/pods`) applies. */
 export async function buildManifests(cluster: Pick<TestCluster, "kubectl">, overlay: string): Promise<Manifest[]> {
   const text = await cluster.kubectl("kustomize", join(folder, overlay));
+  return parseAllDocuments(text).map((document): Manifest => document.toJS());
+}
+
+/** The objects of a file in deploy/kubernetes. */
+export async function readManifests(file: string): Promise<Manifest[]> {
+  const text = await readFile(join(folder, file), "utf8");
   return parseAllDocuments(text).map((document): Manifest => document.toJS());
 }
 

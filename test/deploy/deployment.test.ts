@@ -47,6 +47,10 @@ beforeAll(() => {
 });
 afterAll(removeFolder);
 
+test("secrets.sh says how it is used", () => {
+  expect(() => secretsScript()).toThrow(/^secrets\.sh make <folder> /m);
+});
+
 const portOf = (name: ProcessName) => (name === "facade" ? "8080" : serviceProcessSettings(name).port.default);
 
 describe.each(Object.entries(forms))("%s", (_form, read) => {
@@ -230,6 +234,12 @@ describe("network", () => {
     );
   });
 
+  test.each(["base", "overlays/docker-engine", "overlays/pods"])("kubernetes: %s lets nobody register", (overlay) => {
+    for (const name of ["identity", "sandbox"] as const) {
+      expect(readKubernetesProcess(name, overlay).env.SANDGATE_REGISTRATION, name).toBe("closed");
+    }
+  });
+
   test("kubernetes: Helm would find nothing to fill in", () => {
     for (const file of listFiles("deploy/kubernetes")) expect(readText(file), file).not.toContain("{{");
   });
@@ -281,7 +291,9 @@ describe("files", () => {
       .join("\n");
     for (const service of serviceNames) known.add(`sandgate_${service.replace("-", "_")}`);
     for (const volume of Object.keys(readCompose().volumes)) known.add(`sandgate_${volume}`);
-    for (const [metric] of source.matchAll(/(?<=name: ")sandgate_\w+(?=")/g)) known.add(metric);
+    for (const [metric] of source.matchAll(/(?<=name: ")sandgate_\w+(?=")/g)) {
+      for (const suffix of ["", "_bucket", "_count"]) known.add(metric + suffix);
+    }
     for (const file of files) {
       // A name cut off by a variable or a wildcard ends with its underscore.
       const named = readText(file).match(/\b(?:SANDGATE|sandgate)_\w*[A-Za-z0-9]\b(?![-.{*]|\$)/g) ?? [];
@@ -314,7 +326,7 @@ describe.runIf(await requireServer("docker-compose", () => execute("docker", ["c
 );
 
 describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version", "--client"])))("kubectl", () => {
-  test.each(["base", "overlays/docker-engine", "overlays/pods"])("builds %s", async (folder) => {
+  test.each(["base", "overlays/docker-engine", "overlays/pods", "overlays/try"])("builds %s", async (folder) => {
     const { stdout } = await execute("kubectl", ["kustomize", join(root, "deploy/kubernetes", folder)]);
     const objects = parseAllDocuments(stdout).map((document) => document.toJS());
     expect(

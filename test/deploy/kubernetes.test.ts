@@ -22,7 +22,7 @@ const isAvailable = await requireServer("kubernetes", async () => {
   await probeCluster();
   await probeRegistry();
 });
-const overlays = ["base", "overlays/docker-engine", "overlays/pods"];
+const overlays = ["base", "overlays/docker-engine", "overlays/pods", "overlays/try"];
 
 interface Workload {
   kind: string;
@@ -31,7 +31,7 @@ interface Workload {
 }
 
 function isWorkload(object: { kind: string }): object is Workload {
-  return object.kind === "Deployment" || object.kind === "DaemonSet";
+  return ["Deployment", "DaemonSet", "StatefulSet"].includes(object.kind);
 }
 
 describe.runIf(isAvailable)("manifests on a cluster", () => {

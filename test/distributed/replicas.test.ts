@@ -239,6 +239,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
 
   test("a facade shows the state of each service and of its dependencies", async () => {
     const names = [
+      "consumers",
       "events",
       ...serviceNames.flatMap((service) => [service, `${service}.database`]),
       ...[

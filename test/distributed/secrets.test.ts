@@ -1,10 +1,9 @@
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
-import { request } from "node:http";
 import { join } from "node:path";
-import { json } from "node:stream/consumers";
 import { connect } from "node:tls";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
+import { askSocket } from "@sandgate/kit/process/admin.socket";
 import {
   makeAuthority,
   probeOpenssl,
@@ -88,14 +87,12 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     await until(async () => expectStatus(await facades[1].get("/workspaces", { token }), 200));
   });
 
-  /** An operator's command on the machine of a replica of identity. */
+  /** An operator's command to a replica of identity. */
   async function command(index: number, path: string): Promise<unknown> {
-    const url = `${platform.replica("identity", index).adminUrl}/commands${path}`;
-    const asked = request(url, { method: "POST", localAddress: host });
-    asked.end();
-    const [response] = await once(asked, "response");
-    expect(response.statusCode).toBe(200);
-    return json(response);
+    const { adminSocket } = platform.replica("identity", index);
+    const { status, body } = await askSocket(adminSocket, "POST", `/commands${path}`);
+    expect(status).toBe(200);
+    return JSON.parse(body);
   }
 
   test("in an emergency the keys of tokens are gone from all replicas", async () => {
@@ -128,7 +125,7 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     const { password } = platform.admin;
     expectStatus(await facades[0].post("/auth/second-factor", { password }, { token }), 201);
     const file = join(platform.keysFolder, "keyring.json");
-    const { keys } = JSON.parse(readFileSync(file, "utf8"));
+    const { current: old, keys } = JSON.parse(readFileSync(file, "utf8"));
     const next = Buffer.alloc(32, 7).toString("base64");
     const sealing = [
       ["identity", 0],
@@ -147,8 +144,8 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     await until(async () => {
       for (const [service, index] of sealing) {
         const metrics = await (await fetch(`${platform.replica(service, index).adminUrl}/metrics`)).text();
-        const lines = metrics.split("\n").filter((line) => /^sandgate_sealed_values.* [1-9]/.test(line));
-        expect(new Set(lines.map((line) => /key="([^"]*)"/.exec(line)?.[1]))).toEqual(new Set(["next"]));
+        const left = [...metrics.matchAll(new RegExp(`^sandgate_sealed_values.*key="${old}".* (\\d+)$`, "gm"))];
+        expect(new Set(left.map(([, values]) => values))).toEqual(new Set(["0"]));
       }
     });
     const head = Buffer.concat([Buffer.from([1, 4]), Buffer.from("next")]);

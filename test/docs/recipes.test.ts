@@ -19,7 +19,9 @@ const recipes: Readonly<Record<string, Additions>> = {
       ["  createdBy: string;", "  region?: string;"],
       ["    ...given,", '    region: "eu-1",'],
     ],
-    "facade/src/resources/sandboxes/schemas.ts": [["  created_by: Type.String(),", "  region: NullableText,"]],
+    "facade/src/resources/sandboxes/schemas.ts": [
+      ["  created_by: readOnly(Type.String()),", "  region: NullableText,"],
+    ],
   },
 
   "A field of an image": {

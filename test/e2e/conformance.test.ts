@@ -92,6 +92,7 @@ describe.runIf(isAvailable)("the conformance suite, of a platform that is runnin
       "deleting the workspace removes its containers",
       "waiting answers not ready, failed or conflict",
       "what a user, a workspace and the installation may have is capped",
+      "what fails and what is created in an hour has limits",
     ]);
     expect(said).toContain("SANDGATE_CONFORMANCE_SETTINGS doesn't say");
     expect(said).toContain("the platform is running already, with settings of its own");

@@ -38,7 +38,7 @@ describe.runIf(isAvailable)("the disk", { timeout: 300_000 }, () => {
     const image = await buildImage(engine, {
       command: ["sh", "-c", script],
       files: { "data/seed": "kept\n" },
-      changes: ["VOLUME /data"],
+      changes: ['VOLUME ["/data", "/var/in/no/layer"]'],
     });
     const repository = `${team}/${uniqueName("disk")}`;
     await registry.push(engine, image.id, repository, "1");
@@ -64,12 +64,26 @@ describe.runIf(isAvailable)("the disk", { timeout: 300_000 }, () => {
     },
   );
 
-  test("a volume has what the image has there, and leaves none behind", async () => {
-    const id = await provision("cat /data/seed; echo more >/data/file; sleep 3600");
+  test("a sandbox that makes too many empty files fails with disk_full, and is removed", async () => {
+    const id = await provision("mkdir /d; cd /d; i=0; while true; do i=$((i+1)); : >$i; done");
+    await expect
+      .poll(() => operator.read(id))
+      .toMatchObject({
+        state: "failed",
+        state_reason: "disk_full",
+        message: "The container made more files and folders than its limit of 1024.",
+      });
+    await expect.poll(() => listContainers(platform, id)).toEqual([]);
+  });
+
+  test("a volume has what the image has there, or a folder where it has none, and leaves none behind", async () => {
+    const id = await provision(
+      "cat /data/seed; echo more >/data/file; echo made >/var/in/no/layer/it && cat /var/in/no/layer/it; sleep 3600",
+    );
     expectStatus(await operator.wait(id), 200);
     const container = engine.getContainer(`sandgate-${id}`);
     expect((await container.inspect()).Mounts).toEqual([]);
-    await expect.poll(async () => (await operator.monitor(id)).logs).toMatchObject([{ log: "kept" }]);
+    await expect.poll(async () => (await operator.monitor(id)).logs).toMatchObject([{ log: "kept" }, { log: "made" }]);
     expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
   });
 });

@@ -8,7 +8,7 @@ describe.runIf(await requireInCluster())("the platform as pods of a cluster", ()
 
   beforeAll(async () => {
     const started = closing.adopt(
-      await startInCluster({ settings: { SANDGATE_RATE_LIMIT: "0" }, replicas: 1 }),
+      await startInCluster({ settings: { SANDGATE_RATE_LIMIT: "0", SANDGATE_CHANGE_RATE_LIMIT: "0" }, replicas: 1 }),
       (each) => each.stop(),
     );
     platform = await podsPlatformOf(started);

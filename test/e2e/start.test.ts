@@ -7,6 +7,7 @@ import { probeEngine } from "@sandgate/test-support/images";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
 import { describe, expect } from "vitest";
 import { createClient, expectStatus } from "../conformance/client.ts";
 import { startPlatform } from "../platform/local.ts";
@@ -34,6 +35,19 @@ function start(command: string, args: readonly string[], settings: Record<string
 }
 
 // Without an engine `npm start` would install one.
+describe.runIf(await requireServer("docker", probeEngine))("npm start", { timeout: 300_000 }, () => {
+  test("prints nothing but its banner, and ends with npm", async () => {
+    const started = start("npm", ["start"], { SANDGATE_TYPO: "1" });
+    await until(() => expect(started.output()).toContain("Sandgate is ready at"));
+    await until(async () => expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200));
+    // To npm alone, as a supervisor sends it.
+    await started.stop();
+    await expect(fetch(`http://127.0.0.1:${port}/healthz`)).rejects.toThrow();
+    expect(started.output()).toContain("Ignored: SANDGATE_TYPO is not a setting");
+    expect(started.output()).not.toContain('{"level"');
+  });
+});
+
 describe.runIf(await requireServer("docker", probeEngine))(
   "npm start fails in one line when",
   { timeout: 300_000 },

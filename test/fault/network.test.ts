@@ -50,6 +50,7 @@ describe.runIf(isAvailable)("network faults between the processes", { timeout: 6
         SANDGATE_REGISTRY_ALLOW: registry.host,
         SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
         SANDGATE_RATE_LIMIT: "100000",
+        SANDGATE_CHANGE_RATE_LIMIT: "100000",
         SANDGATE_SIGNIN_RATE_LIMIT: "100000",
       },
     });

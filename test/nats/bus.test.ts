@@ -6,6 +6,7 @@ import { createLogger, type Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
+import { deadLetterStream } from "@sandgate/kit/events/bus.nats-streams";
 import { startRelay } from "@sandgate/kit/events/relay";
 import { deleteStream, findNatsServer, startNats, type TestNats } from "@sandgate/test-support/nats";
 import { requireServer } from "@sandgate/test-support/require";
@@ -185,6 +186,21 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
       { event: { eventId: "none", subject: "sandgate.test.note.added.v1" }, attempts: policy.attempts },
       { event: { entityId: "poison" }, attempts: policy.attempts, error: "line one\nline two: ü" },
     ]);
+  });
+
+  test("dead letters end after 90 days, also in a stream that was made without that", async () => {
+    const ageDays = async () => {
+      const { config } = await (await operate()).streams.info(deadLetterStream);
+      await operator?.close();
+      return millis(config.max_age) / 86_400_000;
+    };
+    await consumeInto(await join(), []);
+    await until(async () => expect(await ageDays()).toBe(90));
+    await (await operate()).streams.update(deadLetterStream, { max_age: 0 });
+    await operator?.close();
+    expect(await ageDays()).toBe(0);
+    await consumeInto(await join(), []);
+    await until(async () => expect(await ageDays()).toBe(90));
   });
 
   test("an event on another subject, or under another id, than it says reaches no handler and becomes a dead letter", async () => {

@@ -12,6 +12,7 @@ import { eventOf, openBus } from "./notes.ts";
 
 /** What the services consume. The accounts have to permit each new consumer. */
 const consumers = [
+  ["identity", "identity-memberships", "sandgate.workspace.member.added.v1"],
   ["workspace", "workspace-users", "sandgate.identity.user.deleted.v1"],
   ["workspace", "workspace-purges", "sandgate.*.workspace.workspace_purged.v1"],
   ["image-registry", "image-registry-purges", "sandgate.workspace.workspace.deleted.v1"],

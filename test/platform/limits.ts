@@ -2,6 +2,7 @@
 export const unlimited = {
   SANDGATE_RATE_LIMIT: "0",
   SANDGATE_SIGNIN_RATE_LIMIT: "0",
+  SANDGATE_CHANGE_RATE_LIMIT: "0",
   SANDGATE_MAILS_PER_HOUR: "0",
   SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
   SANDGATE_USER_MAX_API_TOKENS: "0",
@@ -9,6 +10,8 @@ export const unlimited = {
   SANDGATE_USER_MAX_SANDBOXES: "0",
   SANDGATE_USER_MAX_MEMORY_MB: "0",
   SANDGATE_WORKSPACE_MAX_IMAGES: "0",
+  SANDGATE_WORKSPACE_RECORDS_MB: "0",
+  SANDGATE_WORKSPACE_FAILURES_PER_HOUR: "0",
 };
 
 /** Settings of a platform whose workspaces may have any number of sandboxes. */

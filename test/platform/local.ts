@@ -10,10 +10,6 @@ import type { ContainerInfo } from "dockerode";
 import { removeHostObjects } from "./host-objects.ts";
 import { unlimited } from "./limits.ts";
 
-const removalsAtOnce = 16;
-/** How long it may take until the engine has removed all containers of an installation. */
-const removalMs = 300_000;
-
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 180_000;
 /** As in deploy/local/start.sh. */
@@ -84,6 +80,9 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     await removeData();
     throw error;
   });
+  // Pods go with their cluster. The folder may be gone when the platform is stopped.
+  const onEngine = !o.settings?.SANDGATE_RUNTIME?.startsWith("kubernetes:");
+  const installationId = onEngine ? installationOf(dataFolder) : undefined;
 
   return {
     url,
@@ -101,8 +100,7 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     },
     async stop() {
       await running.stop();
-      // Pods go with their cluster.
-      if (!o.settings?.SANDGATE_RUNTIME?.startsWith("kubernetes:")) await removeSandboxes(dataFolder);
+      if (installationId !== undefined) await removeHostObjects(installationId);
       await removeData();
     },
   };
@@ -155,41 +153,14 @@ async function awaitReady(started: RunningProcess, url: string): Promise<void> {
   );
 }
 
-/**
- * Removes the containers of the installation whose data is here, the label's value being in the sandbox service's
- * database.
- */
-async function removeSandboxes(dataFolder: string): Promise<void> {
+/** The id of the installation whose data is here, which its objects on the engine have as a label. */
+export function installationOf(dataFolder: string): string {
   const database = new DatabaseSync(join(dataFolder, "sandbox.sqlite"), { readOnly: true });
-  const installations = database.prepare("SELECT id FROM installation").all();
-  database.close();
-  for (const { id } of installations) await removeContainers(String(id));
-}
-
-/** Removes the containers of an installation and what it made on the host for them, if there is an engine. */
-export async function removeContainers(installationId: string): Promise<void> {
-  const engine = openTestEngine();
-  if (!(await engine.ping().catch(() => undefined))) return;
-  const deadline = performance.now() + removalMs;
-  for (;;) {
-    const containers = await listInstallation(installationId);
-    if (containers.length === 0) break;
-    if (performance.now() > deadline) throw new Error(`the engine has not removed ${containers.length} containers`);
-    // Of many at once the engine gives some up.
-    const removals = Array.from({ length: removalsAtOnce }, async () => {
-      for (let next = containers.pop(); next; next = containers.pop()) {
-        await engine.getContainer(next.Id).remove({ force: true, v: true }).catch(ignoreRemoved);
-      }
-    });
-    await Promise.all(removals);
-    await delay(50);
+  try {
+    return String(database.prepare("SELECT id FROM installation").get()?.id);
+  } finally {
+    database.close();
   }
-  await removeHostObjects(installationId);
-}
-
-/** It is gone, or the engine is removing it already. */
-function ignoreRemoved(error: { statusCode?: number }): void {
-  if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
 }
 
 /** The containers of an installation's sandboxes, in whatever state; of one sandbox when it is named. */

@@ -19,11 +19,9 @@ const cacheFolder = join(import.meta.dirname, "../../.cache/mongod");
 const startTimeoutMs = 180_000;
 
 /** One server of a replica set. */
-export interface TestMongod {
+export interface TestMongod extends Pick<RunningProcess, "kill" | "pause" | "resume"> {
   /** `127.0.0.1:port` */
   host: string;
-  /** SIGKILL, as a crash would. */
-  kill(): Promise<void>;
   /** Starts it again on the same port and data once it has ended. */
   start(): Promise<void>;
 }
@@ -158,7 +156,13 @@ async function startMember(program: string, folder: string, replicaSet: string):
     await awaitAnswer(host, server, log);
   };
   await start();
-  return { host, start, kill: () => server.kill() };
+  return {
+    host,
+    start,
+    kill: () => server.kill(),
+    pause: () => server.pause(),
+    resume: () => server.resume(),
+  };
 }
 
 async function awaitAnswer(host: string, server: RunningProcess, log: string): Promise<void> {

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -68,11 +68,8 @@ export async function startNats(o: { config?: string; env?: Record<string, strin
     url: `nats://127.0.0.1:${port}`,
     storageFolder,
     kill: () => server.kill(),
-    async pause() {
-      server.child.kill("SIGSTOP");
-      while (!(await isStopped(server.child.pid))) await delay(1);
-    },
-    resume: () => void server.child.kill("SIGCONT"),
+    pause: () => server.pause(),
+    resume: () => server.resume(),
     start,
     wipe: () => rm(storageFolder, { recursive: true, force: true }),
     async stop() {
@@ -80,13 +77,6 @@ export async function startNats(o: { config?: string; env?: Record<string, strin
       await removeFolder();
     },
   };
-}
-
-/** Whether all threads have been stopped, which takes those a moment that are at work on other processors. */
-async function isStopped(pid: number | undefined): Promise<boolean> {
-  const threads = await readdir(`/proc/${pid}/task`);
-  const stats = await Promise.all(threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/stat`, "utf8")));
-  return stats.every((stat) => /\) T /.test(stat));
 }
 
 /** Throws, saying what is missing, unless `useNats` has a server. For `requireServer("nats", …)`. */

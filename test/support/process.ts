@@ -1,7 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { once } from "node:events";
+import { readdir, readFile } from "node:fs/promises";
 import { createServer } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
 
 /** A child process with what it printed so far, both streams in the order they came. */
 export interface RunningProcess {
@@ -13,6 +15,9 @@ export interface RunningProcess {
   stop(graceMs?: number): Promise<number | null>;
   /** SIGKILL at once, as a crash would. */
   kill(): Promise<void>;
+  /** It keeps its connections and does nothing until it is resumed. */
+  pause(): Promise<void>;
+  resume(): void;
   /** Resolves with the exit code once the process is gone. */
   exited: Promise<number | null>;
 }
@@ -63,7 +68,19 @@ export function startProcess(
       child.kill("SIGKILL");
       await exited;
     },
+    async pause() {
+      child.kill("SIGSTOP");
+      while (!(await isStopped(child.pid))) await delay(1);
+    },
+    resume: () => void child.kill("SIGCONT"),
   };
+}
+
+/** Whether all threads have been stopped, which takes those a moment that are at work on other processors. */
+async function isStopped(pid: number | undefined): Promise<boolean> {
+  const threads = await readdir(`/proc/${pid}/task`);
+  const stats = await Promise.all(threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/stat`, "utf8")));
+  return stats.every((stat) => /\) T /.test(stat));
 }
 
 /**

@@ -52,6 +52,22 @@ export function testConsumers(session: BusSession): void {
     expect(most).toBeLessThanOrEqual(policyUnderTest.concurrency);
   });
 
+  test("a consumer handles as many events at a time as it says", async () => {
+    const concurrency = 3 * policyUnderTest.concurrency;
+    const all = Promise.withResolvers<void>();
+    let running = 0;
+    const seen: string[] = [];
+    await consumeInto(seen, {
+      concurrency,
+      handle: async () => {
+        if (++running === concurrency) all.resolve();
+        await all.promise;
+      },
+    });
+    await session.bus.publish(someEvents(concurrency));
+    await until(() => expect(seen).toHaveLength(concurrency));
+  });
+
   test("a consumer that changes its subjects gets the stored events of the new ones", async () => {
     const seen: string[] = [];
     await session.bus.publish([

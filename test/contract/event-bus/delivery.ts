@@ -1,4 +1,5 @@
 import { toBinary } from "@bufbuild/protobuf";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import { until } from "@sandgate/test-support/until";
 import fc from "fast-check";
@@ -48,6 +49,31 @@ export function testDelivery(session: BusSession): void {
     await session.bus.publish(events);
     await until(() => expect(seen.toSorted()).toEqual(entitiesOf(events).toSorted()));
     expect(attempts).toBe(3);
+  });
+
+  test("a dependency that is away uses up no attempts, also through a restart, and the wait is visible", async () => {
+    let isAway = true;
+    let asked = 0;
+    let failures = 0;
+    const seen: string[] = [];
+    const handle = async () => {
+      asked++;
+      if (isAway) throw new DomainError("UPSTREAM_ERROR", "The database is away.");
+      // A restart may use up one attempt, which reaches no handler.
+      if (++failures < policyUnderTest.attempts - 1) throw new Error("not yet");
+    };
+    await consumeInto(seen, { handle });
+    await session.bus.publish([eventOf({ entity: "a" })]);
+    await until(() => expect(asked).toBeGreaterThan(policyUnderTest.attempts + 1));
+    expect(session.bus.consumers()).toBe("events wait for what their handlers depend on: test");
+    await reopen();
+    asked = 0;
+    await consumeInto(seen, { handle });
+    await until(() => expect(asked).toBeGreaterThan(0));
+    isAway = false;
+    await until(() => expect(seen).toEqual(["a"]));
+    expect(await listDeadLetters()).toEqual([]);
+    expect(session.bus.consumers()).toBe("ok");
   });
 
   test("a handler that hangs times out, and its event is delivered again", async () => {

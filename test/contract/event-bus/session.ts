@@ -37,7 +37,7 @@ export interface BusSession {
   /** Consumes everything, unless given other subjects: runs `handle`, then records the entity in `seen`. */
   consumeInto(
     seen: string[],
-    o?: { consumer?: string; subjects?: string[]; handle?: (event: Event) => Promise<void> },
+    o?: { consumer?: string; subjects?: string[]; concurrency?: number; handle?: (event: Event) => Promise<void> },
   ): Promise<Consumption>;
 }
 
@@ -68,10 +68,11 @@ export function useBus(createBus: () => Promise<BusUnderTest>): BusSession {
       bus = await stored.open();
     },
     listDeadLetters: () => bus.deadLetters.list({ limit: 100 }),
-    consumeInto: (seen, { consumer = "test", subjects = ["sandgate.>"], handle } = {}) =>
+    consumeInto: (seen, { consumer = "test", subjects = ["sandgate.>"], concurrency, handle } = {}) =>
       bus.consume({
         consumer,
         subjects,
+        ...(concurrency && { concurrency }),
         async handle(event) {
           await handle?.(event);
           seen.push(event.entityId);

@@ -10,7 +10,8 @@ import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
 import { type Db, MongoClient } from "mongodb";
-import { listInstallation, removeContainers } from "../local.ts";
+import { removeHostObjects } from "../host-objects.ts";
+import { listInstallation } from "../local.ts";
 import { type Dependency, openFaultProxies } from "./fault-proxies.ts";
 import { planPorts } from "./ports.ts";
 import { launchReplica, type Part, type Replica } from "./replica.ts";
@@ -100,16 +101,18 @@ export async function startDistributed(
 
   const replicas = ports.replicas.map((place) => {
     const { part, index, port, adminPort } = place;
+    const adminSocket = join(folder, `${part}-${index}.sock`);
     const replica = launchReplica({
       part,
       codeRoot: o.codeRoot?.(part, index) ?? root,
       url: `http://${host}:${port}`,
       adminUrl: `http://${host}:${adminPort}`,
+      adminSocket,
       env: {
         ...common,
         ...secure,
         ...o.settings,
-        ...replicaSettings(place, { keysFolder, natsUrl: servers.natsUrl }),
+        ...replicaSettings(place, { adminSocket, keysFolder, natsUrl: servers.natsUrl }),
         ...proxies?.settingsOf(part),
       },
     });
@@ -146,7 +149,7 @@ export async function startDistributed(
     async stop() {
       await Promise.all(replicas.map((each) => each.kill()));
       // Pods go with their cluster.
-      if (!o.settings?.SANDGATE_RUNTIME?.startsWith("kubernetes:")) await removeContainers(installationId);
+      if (!o.settings?.SANDGATE_RUNTIME?.startsWith("kubernetes:")) await removeHostObjects(installationId);
       await started.disposeAsync();
     },
   };

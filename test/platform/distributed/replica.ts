@@ -16,6 +16,8 @@ export interface Replica {
   readonly url: string;
   /** Where operators find metrics and health. */
   readonly adminUrl: string;
+  /** Where operators' commands reach it. */
+  readonly adminSocket: string;
   /** The process of the last start. */
   readonly process: RunningProcess;
   /** SIGKILL, as a crash would. */
@@ -34,6 +36,7 @@ export function launchReplica(o: {
   codeRoot: string;
   url: string;
   adminUrl: string;
+  adminSocket: string;
   env: NodeJS.ProcessEnv;
 }): Replica & { ready(): Promise<void> } {
   const program = o.part === "facade" ? "facade/src/main.ts" : `services/${o.part}/src/main.ts`;
@@ -55,6 +58,7 @@ export function launchReplica(o: {
     part: o.part,
     url: o.url,
     adminUrl: o.adminUrl,
+    adminSocket: o.adminSocket,
     get process() {
       return running;
     },

@@ -65,11 +65,12 @@ export function tlsSettings(
 /** One replica's settings besides those. */
 export function replicaSettings(
   { part, port, adminPort }: ReplicaPorts,
-  o: { keysFolder: string; natsUrl(user: Part): string },
+  o: { adminSocket: string; keysFolder: string; natsUrl(user: Part): string },
 ): Record<string, string> {
   return {
     SANDGATE_PORT: String(port),
     SANDGATE_ADMIN_PORT: String(adminPort),
+    SANDGATE_ADMIN_SOCKET: o.adminSocket,
     SANDGATE_EVENTS: o.natsUrl(part),
     SANDGATE_INTERNAL_KEY_FILE: join(o.keysFolder, `${part}.jwk.json`),
   };

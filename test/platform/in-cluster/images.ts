@@ -70,7 +70,7 @@ export async function archivePlatform(o: { folder: string; name: string }): Prom
       Entrypoint: JSON.parse(read(/^ENTRYPOINT (\[.*\])$/m)),
       User: read(/^USER (\S+)$/m),
       WorkingDir: workdir,
-      Env: ["PATH=/usr/local/bin", `NODE_ENV=${read(/^ENV NODE_ENV=(\S+)$/m)}`],
+      Env: ["PATH=/usr/local/bin", ...[...dockerfile.matchAll(/^ENV (\S+=\S+)$/gm)].map(([, setting = ""]) => setting)],
     },
   });
 }

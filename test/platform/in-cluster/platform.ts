@@ -171,7 +171,12 @@ export async function startInCluster(o: {
     facadePort,
     replicas: o.replicas,
     apiServer: { address: outside, port: Number(new URL(cluster.server).port) },
-    settings: { SANDGATE_PUBLIC_URL: url, SANDGATE_EVENTS: `nats://nats.${serversNamespace}:4222`, ...o.settings },
+    settings: {
+      SANDGATE_PUBLIC_URL: url,
+      SANDGATE_EVENTS: `nats://nats.${serversNamespace}:4222`,
+      SANDGATE_REGISTRATION: "open",
+      ...o.settings,
+    },
     defaultImage: `default=${defaultImage},8080`,
   };
   await writeOverlay(folder, overlay);

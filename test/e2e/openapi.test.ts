@@ -1,0 +1,102 @@
+// The OpenAPI description in the hands of others' tools: linters, and generators of clients.
+import { execFile } from "node:child_process";
+import { createHash } from "node:crypto";
+import { access, cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { probeEngine } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+
+const execute = promisify(execFile);
+const source = join(import.meta.dirname, "../openapi");
+const cache = join(import.meta.dirname, "../../.cache/openapi");
+
+/** Installs tools that `npm start` has no use for into a folder of the cache, once for each text of `list`. */
+async function install(list: string, run: (folder: string) => Promise<unknown>): Promise<string> {
+  const digest = createHash("sha256").update(await readFile(join(source, list)));
+  const folder = join(cache, digest.digest("hex").slice(0, 16));
+  const done = join(folder, "installed");
+  try {
+    await access(done);
+  } catch {
+    await rm(folder, { recursive: true, force: true });
+    await mkdir(folder, { recursive: true });
+    await cp(source, folder, { recursive: true });
+    await run(folder);
+    await writeFile(done, "");
+  }
+  return folder;
+}
+
+const installNodeTools = () =>
+  install("package-lock.json", (cwd) =>
+    execute("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund"], { cwd, timeout: 300_000 }),
+  );
+
+const installPythonTools = () =>
+  install("requirements.txt", async (cwd) => {
+    await execute("python3", ["-m", "venv", "venv"], { cwd, timeout: 120_000 });
+    await execute("venv/bin/pip", ["install", "--quiet", "--retries", "1", "-r", "requirements.txt"], {
+      cwd,
+      timeout: 300_000,
+    });
+  });
+
+const hasNodeTools = await requireServer("openapi-tools", installNodeTools);
+const hasPythonTools = await requireServer("openapi-python-tools", installPythonTools);
+
+describe.runIf(await requireServer("docker", probeEngine))("the OpenAPI description", () => {
+  let platform: TestPlatform;
+  let folder: { path: string; remove(): Promise<void> };
+  let description: string;
+
+  beforeAll(async () => {
+    platform = await startPlatform();
+    folder = await createTempFolder();
+    description = join(folder.path, "openapi.json");
+    await writeFile(description, await (await fetch(`${platform.url}/openapi.json`)).text());
+  });
+  afterAll(async () => {
+    await platform?.stop();
+    await folder?.remove();
+  });
+
+  const signIn = () => [platform.url, platform.admin.username, platform.admin.password];
+  const result = (made: string) => ({ state: "provisioning", labels: { made }, code: "sandbox_not_found" });
+
+  test.runIf(hasNodeTools)("has no finding of Redocly or Spectral but routes that only redirect", async () => {
+    const { stdout } = await execute("node", ["lint.mjs", description], { cwd: await installNodeTools() });
+    expect(JSON.parse(stdout)).toEqual([
+      "operation-2xx-response #/paths/~1auth~1sso~1{provider}/get/responses",
+      "operation-2xx-response #/paths/~1auth~1sso~1{provider}~1callback/get/responses",
+    ]);
+  });
+
+  test.runIf(hasNodeTools)("makes types for TypeScript, on which a program compiles and runs", async () => {
+    const cwd = await installNodeTools();
+    await execute("node_modules/.bin/openapi-typescript", [description, "-o", "api.ts"], { cwd });
+    const strict = ["--strict", "--noEmit", "--skipLibCheck", "--allowImportingTsExtensions"];
+    const module = ["--module", "nodenext", "--target", "es2022", "--types", "node"];
+    await execute("node_modules/.bin/tsc", [...strict, ...module, "client.ts"], { cwd });
+    const { stdout } = await execute(process.execPath, ["client.ts", ...signIn()], { cwd });
+    expect(JSON.parse(stdout)).toEqual(result("typescript"));
+  });
+
+  test.runIf(hasPythonTools)(
+    "makes a package for Python with a model for each noun, on which a program runs",
+    async () => {
+      const cwd = await installPythonTools();
+      const env = { ...process.env, PATH: `${cwd}/venv/bin:${process.env.PATH}` };
+      const generate = ["generate", "--path", description, "--output-path", "sandgate_api", "--meta", "none"];
+      const { stdout: said } = await execute("openapi-python-client", [...generate, "--overwrite"], { cwd, env });
+      expect(said).not.toMatch(/warning/i);
+      const models = await readFile(join(cwd, "sandgate_api/models/__init__.py"), "utf8");
+      expect(models).not.toMatch(/_type_\d|_response_\d/);
+      const { stdout } = await execute("python", ["client.py", ...signIn()], { cwd, env });
+      expect(JSON.parse(stdout)).toEqual(result("python"));
+    },
+  );
+});
