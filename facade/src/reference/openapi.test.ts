@@ -14,6 +14,7 @@ interface OpenApiDocument {
 interface OpenApiOperation {
   operationId: string;
   summary?: string;
+  description?: string;
   tags: string[];
   security?: Record<string, string[]>[];
   responses: Record<string, { content?: Record<string, { schema?: { $ref?: string } }> }>;
@@ -158,6 +159,24 @@ test("describes every operation with its errors and its security", () => {
       if (!open) expect(Object.keys(responses), name).toEqual(expect.arrayContaining(["401", "429", "500", "502"]));
     }
   }
+});
+
+test("says which permission an API token needs, in words and as the role that the security scheme lists", () => {
+  const needed: Record<string, string[]> = {};
+  for (const [path, methods] of Object.entries(document.paths)) {
+    for (const [method, { description, security }] of Object.entries(methods)) {
+      const name = `${method.toUpperCase()} ${path}`;
+      const listed = security?.flatMap(({ apiToken }) => apiToken ?? []) ?? [];
+      const told = /has `permissions` needs `(\w+)`/.exec(description ?? "")?.[1];
+      expect(listed, name).toEqual(told ? [told] : []);
+      expect(told !== undefined, name).toBe(security?.length === 2);
+      if (told) needed[told] = [...(needed[told] ?? []), name];
+    }
+  }
+  expect(needed.provision).toContain("POST /sandboxes/wait");
+  expect(needed.manage).toContain("POST /workspaces/{workspace_id}/members");
+  expect(needed.read).toContain("GET /sandbox/monitoring/{sandbox_id}/stream");
+  for (const name of needed.read ?? []) expect(name).toMatch(/^GET /);
 });
 
 test("has a page to read, which needs nothing from another server", async () => {

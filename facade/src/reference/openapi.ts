@@ -1,6 +1,6 @@
 import swagger, { type SwaggerTransform } from "@fastify/swagger";
 import { type PublicReason, publicErrors, publicReasons } from "@sandgate/kit/base/reasons";
-import { toRoleName } from "@sandgate/kit/rpc/access";
+import { toPermissionName, toRoleName } from "@sandgate/kit/rpc/access";
 import type { App } from "../pipeline/base/app.ts";
 import { accessOfRoute, errorsOf, type RouteRules } from "../pipeline/base/route-rules.ts";
 import { codeOf } from "../pipeline/errors/envelope.ts";
@@ -102,14 +102,16 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
       },
     ]),
   ]);
+  const permission = toPermissionName(access.permission);
   const needs = [
     access.workspace && `Needs the ${toRoleName(access.workspace.least)} role in the workspace.`,
+    permission && `An API token that has \`permissions\` needs \`${permission}\` among them.`,
     access.credential === "session" && "Needs a session: an API token is refused.",
     access.operator && "Only operators of the platform may call it.",
   ];
   const security = {
     none: [],
-    any: [{ apiToken: [] }, { session: [] }],
+    any: [{ apiToken: permission ? [permission] : [] }, { session: [] }],
     session: [{ session: [] }],
   }[access.credential];
   return {

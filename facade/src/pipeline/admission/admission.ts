@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { toPublicReason } from "@sandgate/kit/base/reasons";
-import { requireOperator, requireSession } from "@sandgate/kit/rpc/access";
+import { requireOperator, requirePermission, requireSession } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { signedInOf } from "../base/request-context.ts";
@@ -27,8 +27,8 @@ export interface Admission {
 
 /**
  * Adds the checks that every request has to pass, in this order: the route exists, the credential is valid, the rate
- * limit (of the credential, or of the address without one), all fields, the workspace, the role, the limit of changes.
- * Who may call a route follows from the contract of its RPC.
+ * limit (of the credential, or of the address without one), all fields, the workspace, the role, the API token's
+ * permission, the limit of changes. Who may call a route follows from the contract of its RPC.
  */
 export async function admitRequests(app: FastifyInstance, admission: Admission): Promise<void> {
   app.decorateRequest("signedIn", undefined);
@@ -128,13 +128,17 @@ export async function confirmAccess(
 
 /** Checks that the caller has the rights that a route requires, and enters the workspace that the request names. */
 async function authorize(scope: WorkspaceScope, request: FastifyRequest, access: RouteAccess): Promise<void> {
-  const { credential, operator, workspace } = access;
-  if (credential === "session") requireSession(signedInOf(request).user);
+  const { credential, operator, permission, workspace } = access;
+  const { user } = signedInOf(request);
+  if (credential === "session") requireSession(user);
   if (operator) requireOperatorRights(signedInOf(request));
-  if (!workspace) return;
-  const named = workspaceNamedBy(request, { workspace });
-  if (named === undefined) throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
-  await enterWorkspaceById(scope, request, named, { inPath: workspace.in === "path", least: workspace.least });
+  if (workspace) {
+    const named = workspaceNamedBy(request, { workspace });
+    if (named === undefined) throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
+    await enterWorkspaceById(scope, request, named, { inPath: workspace.in === "path", least: workspace.least });
+  }
+  // Within the workspace, so that its audit log shows the refusal.
+  requirePermission(user, permission);
 }
 
 /** The workspace that a request names, if its route needs one. It may not exist. */

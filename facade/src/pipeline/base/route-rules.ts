@@ -4,7 +4,7 @@ import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { accessOf } from "@sandgate/kit/rpc/access";
-import { Role } from "@sandgate/proto/common/v1/access";
+import { Permission, Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyRequest } from "fastify";
 
 /** What a route declares beside its schema. The pipeline applies it, and the OpenAPI document shows it. */
@@ -40,11 +40,13 @@ export interface RouteAccess {
   credential: "none" | "any" | "session";
   /** The caller must be an operator. */
   operator: boolean;
+  /** What an API token that has permissions needs. Unspecified where no API token is enough, or where none is needed. */
+  permission: Permission;
   /** The role that the caller needs in a workspace, and where the request names it. */
   workspace?: { in: "path" | "header"; least: Role };
 }
 
-const open: RouteAccess = { credential: "none", operator: false };
+const open: RouteAccess = { credential: "none", operator: false, permission: Permission.UNSPECIFIED };
 
 /**
  * Who may call the route with this URL pattern, from the contract of its RPC. Throws for an RPC that the facade may not
@@ -58,6 +60,7 @@ export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
   return {
     credential: access.sessionOnly ? "session" : access.user || access.operator || needsRole ? "any" : "none",
     operator: access.operator,
+    permission: access.permission,
     ...(needsRole && {
       workspace: { in: url.includes("/:workspace_id") ? "path" : "header", least: access.leastRole },
     }),
@@ -83,12 +86,12 @@ export function accessOfRequest({ routeOptions: { config, url = "" } }: FastifyR
 /** Every error that a route can answer with. */
 export function errorsOf(
   rules: RouteRules,
-  { credential, operator, workspace }: RouteAccess,
+  { credential, workspace }: RouteAccess,
   hasFields: boolean,
 ): Set<PublicReason> {
   const errors = new Set<PublicReason>(rules.errors);
   if (credential !== "none") errors.add("UNAUTHENTICATED").add("INVALID_TOKEN");
-  if (credential === "session" || operator) errors.add("FORBIDDEN");
+  if (credential !== "none") errors.add("FORBIDDEN");
   if (workspace) errors.add("WORKSPACE_FORBIDDEN");
   if (workspace?.in === "header") errors.add("WORKSPACE_REQUIRED");
   if (workspace?.in === "path") errors.add("WORKSPACE_NOT_FOUND");

@@ -1,14 +1,25 @@
-import { create, createFileRegistry, type DescMethod } from "@bufbuild/protobuf";
-import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
-import { Role } from "@sandgate/proto/common/v1/access";
+import { create, createFileRegistry, type DescMethod, type MessageInitShape, setExtension } from "@bufbuild/protobuf";
+import { FileDescriptorSetSchema, MethodOptionsSchema } from "@bufbuild/protobuf/wkt";
+import { AccessSchema, access as accessOption, Permission, Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { callerNames } from "../base/service-names.ts";
-import { accessOf, authorize, limitRole, requireLimitedRole, requireRole } from "./access.ts";
+import {
+  accessOf,
+  authorize,
+  limitRole,
+  permissionNames,
+  requireLimitedRole,
+  requireRole,
+  toPermission,
+  toPermissionName,
+} from "./access.ts";
 import type { UserCaller } from "./context.ts";
 
 const session: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
@@ -77,25 +88,105 @@ test("a session where one is needed", () => {
   expect(reasonOf(createApiToken, "facade", session)).toBe("allowed");
 });
 
+describe("an API token with permissions", () => {
+  const owner: UserCaller = { ...apiToken, workspaceId: "w", role: "owner" };
+  const { listSandboxes, provisionSandbox, waitSandboxes, stopSandbox } = SandboxService.method;
+
+  test.each([
+    [getWorkspace, "read"],
+    [listSandboxes, "read"],
+    [WorkspaceService.method.listWorkspaces, "read"],
+    [provisionSandbox, "provision"],
+    [waitSandboxes, "provision"],
+    [stopSandbox, "provision"],
+    [ProcessService.method.runCommand, "use"],
+    [ProcessService.method.listProcesses, "use"],
+    [createWorkspace, "manage"],
+    [ImageRegistryService.method.createImage, "manage"],
+  ] as const)("calls %s with %s, and with no other", (method, needed) => {
+    for (const name of permissionNames) {
+      const answer = reasonOf(method, "facade", { ...owner, permissions: [name] });
+      expect(answer, name).toBe(name === needed ? "allowed" : "FORBIDDEN");
+    }
+    expect(reasonOf(method, "facade", { ...owner, permissions: permissionNames })).toBe("allowed");
+    expect(reasonOf(method, "facade", { ...owner, permissions: [] })).toBe("FORBIDDEN");
+    expect(reasonOf(method, "facade", owner)).toBe("allowed");
+  });
+
+  test("is told which one it lacks", () => {
+    const call = () => authorize(stopSandbox, { service: "facade", user: { ...owner, permissions: ["read"] } });
+    expect(call).toThrow(expect.objectContaining({ hint: expect.stringContaining('"provision"') }));
+  });
+
+  test("has no more than its role", () => {
+    const member: UserCaller = { ...owner, role: "member", permissions: permissionNames };
+    expect(reasonOf(updateWorkspace, "facade", member)).toBe("INSUFFICIENT_ROLE");
+    expect(reasonOf(createApiToken, "facade", member)).toBe("FORBIDDEN");
+  });
+
+  test("is answered by all services that one which it may call needs", () => {
+    const { resolveImage } = ImageRegistryService.method;
+    expect(reasonOf(resolveImage, "sandbox", { ...owner, permissions: ["provision"] })).toBe("allowed");
+  });
+
+  test("calls nothing that names no permission", () => {
+    const method = describeMethod({ callers: ["facade"], user: true });
+    expect(reasonOf(method, "facade", { ...apiToken, permissions: permissionNames })).toBe("FORBIDDEN");
+    expect(reasonOf(method, "facade", apiToken)).toBe("allowed");
+  });
+
+  test("has names for all permissions of the contract", () => {
+    const values = Object.values(Permission).filter((value) => typeof value === "number");
+    expect(values.slice(1).map(toPermissionName)).toEqual(permissionNames);
+    expect([Permission.UNSPECIFIED, ...permissionNames.map(toPermission)]).toEqual(values);
+  });
+});
+
 test("a method without a rule is refused to everybody", () => {
-  const type = ".open.Message";
-  const service = { name: "Open", method: [{ name: "Call", inputType: type, outputType: type }] };
-  const file = { name: "open.proto", package: "open", messageType: [{ name: "Message" }], service: [service] };
-  const method = createFileRegistry(create(FileDescriptorSetSchema, { file: [file] })).getService("open.Open")?.method
-    .call;
-  if (!method) throw new Error("The method is missing.");
+  const method = describeMethod();
   for (const caller of callerNames) {
     expect(reasonOf(method, caller, { ...session, workspaceId: "w", role: "owner" })).toBe("CALLER_NOT_ALLOWED");
   }
 });
 
+const services = [
+  IdentityService,
+  WorkspaceService,
+  ImageRegistryService,
+  SandboxService,
+  ProcessService,
+  TelemetryService,
+  AuditService,
+];
+
 test("every method of every service has a rule, and its callers exist", () => {
   const callers = new Set<string>(callerNames);
-  for (const service of [IdentityService, WorkspaceService, ImageRegistryService, SandboxService, TelemetryService]) {
-    for (const method of service.methods) {
-      const access = accessOf(method);
-      expect(access?.callers.length, `${service.typeName}.${method.name}`).toBeGreaterThan(0);
-      for (const caller of access?.callers ?? []) expect(callers).toContain(caller);
-    }
+  for (const method of services.flatMap((service) => service.methods)) {
+    const access = accessOf(method);
+    expect(access?.callers.length, String(method)).toBeGreaterThan(0);
+    for (const caller of access?.callers ?? []) expect(callers).toContain(caller);
   }
 });
+
+test("every method that an API token may call through the facade names a permission, and no other does", () => {
+  for (const method of services.flatMap((service) => service.methods)) {
+    const access = accessOf(method);
+    const forTokens =
+      access?.callers.includes("facade") &&
+      !access.sessionOnly &&
+      (access.user || access.leastRole !== Role.UNSPECIFIED);
+    expect(access?.permission !== Permission.UNSPECIFIED, String(method)).toBe(forTokens);
+  }
+});
+
+/** A method with this access rule, or with none. */
+function describeMethod(access?: MessageInitShape<typeof AccessSchema>): DescMethod {
+  const type = ".open.Message";
+  const options = create(MethodOptionsSchema);
+  if (access) setExtension(options, accessOption, create(AccessSchema, access));
+  const service = { name: "Open", method: [{ name: "Call", inputType: type, outputType: type, options }] };
+  const file = { name: "open.proto", package: "open", messageType: [{ name: "Message" }], service: [service] };
+  const found = createFileRegistry(create(FileDescriptorSetSchema, { file: [file] })).getService("open.Open");
+  if (!found?.method.call) throw new Error("The method is missing.");
+  return found.method.call;
+}

@@ -1,7 +1,14 @@
 import { type DescMethod, getOption, hasOption } from "@bufbuild/protobuf";
-import { type Access, access as accessOption, Credential, Role } from "@sandgate/proto/common/v1/access";
+import { type Access, access as accessOption, Credential, Permission, Role } from "@sandgate/proto/common/v1/access";
 import { DomainError } from "../base/domain-error.ts";
-import type { Caller, CredentialKind, RoleName, UserCaller } from "./context.ts";
+import {
+  type Caller,
+  type CredentialKind,
+  facade,
+  type PermissionName,
+  type RoleName,
+  type UserCaller,
+} from "./context.ts";
 
 const roles: Record<RoleName, Role> = { member: Role.MEMBER, admin: Role.ADMIN, owner: Role.OWNER };
 
@@ -24,6 +31,31 @@ export function toRole(name: RoleName): Role {
 /** Returns the name of a role; undefined for Role.UNSPECIFIED, the role of a user who isn't a member. */
 export function toRoleName(role: Role): RoleName | undefined {
   return roleNames[role];
+}
+
+const permissions: Record<PermissionName, Permission> = {
+  read: Permission.READ,
+  provision: Permission.PROVISION,
+  use: Permission.USE,
+  manage: Permission.MANAGE,
+};
+
+/** All permissions, in the contract's order. */
+// The keys of a record are of its key's type.
+export const permissionNames = Object.keys(permissions) as readonly PermissionName[];
+
+export function isPermissionName(value: unknown): value is PermissionName {
+  return typeof value === "string" && Object.hasOwn(permissions, value);
+}
+
+/** Returns the protobuf value of a permission. */
+export function toPermission(name: PermissionName): Permission {
+  return permissions[name];
+}
+
+/** Returns the name of a permission; undefined for Permission.UNSPECIFIED, and for one that this version doesn't know. */
+export function toPermissionName(permission: Permission): PermissionName | undefined {
+  return permissionNames.find((name) => permissions[name] === permission);
 }
 
 /** Returns the protobuf value of a kind of credential. */
@@ -96,7 +128,8 @@ export function requireRoleFor(method: DescMethod, role: Role): RoleName {
 /**
  * Throws unless `caller` may call `method`: CALLER_NOT_ALLOWED if the calling service may not or the method has no
  * rule, UNAUTHENTICATED without a user, FORBIDDEN for an API token where a session is required and for a user who is no
- * operator where one is required, WORKSPACE_REQUIRED without a workspace, and what `requireRole` throws.
+ * operator where one is required, WORKSPACE_REQUIRED without a workspace, what `requireRole` throws, and FORBIDDEN for
+ * an API token that lacks the permission.
  */
 export function authorize(method: DescMethod, caller: Caller): void {
   const access = accessOf(method);
@@ -111,9 +144,13 @@ export function authorize(method: DescMethod, caller: Caller): void {
   if (!caller.user) throw new DomainError("UNAUTHENTICATED", "Sign in first.");
   if (access.sessionOnly) requireSession(caller.user);
   if (access.operator) requireOperator(caller.user);
-  if (!needsRole) return;
-  if (!caller.user.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "The call names no workspace.");
-  requireRole(caller.user.role ? toRole(caller.user.role) : Role.UNSPECIFIED, access.leastRole);
+  if (needsRole) {
+    if (!caller.user.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "The call names no workspace.");
+    requireRole(caller.user.role ? toRole(caller.user.role) : Role.UNSPECIFIED, access.leastRole);
+  }
+  if (access.permission !== Permission.UNSPECIFIED || caller.service === facade) {
+    requirePermission(caller.user, access.permission);
+  }
 }
 
 /** Throws FORBIDDEN for a user who is no operator. */
@@ -129,5 +166,18 @@ export function requireSession(user: UserCaller): void {
   if (user.credential === "session") return;
   throw new DomainError("FORBIDDEN", "This requires a session access token; an API token is not enough.", {
     hint: "Sign in with POST /auth/login and use its access token here.",
+  });
+}
+
+/**
+ * Throws FORBIDDEN for an API token that was made for other permissions than this one: any, if the method names none.
+ */
+export function requirePermission(user: UserCaller, permission: Permission): void {
+  if (user.permissions === undefined) return;
+  const name = toPermissionName(permission);
+  if (name !== undefined && user.permissions.includes(name)) return;
+  const needed = name === undefined ? "all permissions" : `the ${name} permission`;
+  throw new DomainError("FORBIDDEN", `This requires ${needed}, which the API token lacks.`, {
+    hint: `Use a session, or an API token ${name === undefined ? "without" : `that has "${name}" among its`} \`permissions\`.`,
   });
 }

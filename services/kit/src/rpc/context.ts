@@ -13,6 +13,11 @@ const responseMs = 2_000;
 
 export type CredentialKind = "session" | "api_token";
 export type RoleName = "member" | "admin" | "owner";
+/** What an API token may be made for. */
+export type PermissionName = "read" | "provision" | "use" | "manage";
+
+/** The one caller that may speak for a user by itself. */
+export const facade = "facade";
 
 /** The signed-in user for whom a call is made. */
 export interface UserCaller {
@@ -26,6 +31,8 @@ export interface UserCaller {
    * limit.
    */
   readonly roleLimit?: RoleName;
+  /** All that an API token may do of what its role may; absent if that is everything. */
+  readonly permissions?: readonly PermissionName[];
   /** The call's workspace and the role in it, which the facade has authorized; it is never above the limit. */
   readonly workspaceId?: string;
   readonly role?: RoleName;

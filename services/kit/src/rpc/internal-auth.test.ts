@@ -39,6 +39,21 @@ test("a limit of the role is carried, and no claim of more than it is believed",
   await expect(verify({ roleLimit: "owner", operator: true })).rejects.toMatchObject(refused);
 });
 
+test("permissions are carried, though unknown ones, and a claim of them for a session is not believed", async () => {
+  const verifier = createTokenVerifier({ audience: "sandbox", jwks: keys.jwks });
+  const verify = async (change: object, passedOn = false) => {
+    const signer = keys.signer(passedOn ? "workspace" : "facade");
+    return (await verifier.verify(await signer.mint("sandbox", { user: { ...user, ...change }, passedOn }))).user;
+  };
+  const limited = { ...user, permissions: ["read", "use"] };
+  expect(await verify({ permissions: ["read", "use"] })).toEqual(limited);
+  expect(await verify({ permissions: ["read", "use"] }, true)).toEqual(limited);
+  expect(await verify({ permissions: ["later", "read"] })).toEqual({ ...user, permissions: ["read"] });
+  expect(await verify({ permissions: ["later"] })).toEqual({ ...user, permissions: [] });
+  await expect(verify({ permissions: "read" })).rejects.toMatchObject(refused);
+  await expect(verify({ permissions: ["read"], credential: "session" })).rejects.toMatchObject(refused);
+});
+
 test("a service passes a user on, and may call for nobody", async () => {
   const verifier = createTokenVerifier({ audience: "workspace", jwks: keys.jwks });
   const signer = keys.signer("sandbox");
@@ -70,12 +85,13 @@ test("a token is used again for half its life, by the same user, workspace, role
   const others = await Promise.all([
     mint({ role: "member" }),
     mint({ roleLimit: "admin" }),
+    mint({ permissions: ["read"] }),
     mint({ workspaceId: "w2" }),
     mint({ credentialId: "t2" }),
     mint({ operator: true }),
     mint({}, "workspace"),
   ]);
-  expect(new Set([first, ...others]).size).toBe(7);
+  expect(new Set([first, ...others]).size).toBe(8);
   now += 2_000;
   expect(await mint()).not.toBe(first);
 });

@@ -11,11 +11,9 @@ import {
 } from "jose";
 import { DomainError } from "../base/domain-error.ts";
 import { monotonicMs } from "../base/time.ts";
-import { isRoleName, toRole } from "./access.ts";
-import type { Caller, Outgoing, UserCaller } from "./context.ts";
+import { isPermissionName, isRoleName, toRole } from "./access.ts";
+import { type Caller, facade, type Outgoing, type UserCaller } from "./context.ts";
 
-/** The one caller that may speak for a user by itself. */
-const facade = "facade";
 const algorithm = "EdDSA";
 const type = "sandgate-internal+jwt";
 const scheme = "Bearer ";
@@ -188,8 +186,8 @@ const keys = new WeakMap<UserCaller, string>();
 function keyOf(user: UserCaller): string {
   let key = keys.get(user);
   if (key === undefined) {
-    const { id, credential, credentialId, operator, roleLimit, workspaceId, role } = user;
-    key = JSON.stringify([id, credential, credentialId, operator, roleLimit, workspaceId, role]);
+    const { id, credential, credentialId, operator, roleLimit, permissions, workspaceId, role } = user;
+    key = JSON.stringify([id, credential, credentialId, operator, roleLimit, permissions, workspaceId, role]);
     keys.set(user, key);
   }
   return key;
@@ -202,6 +200,7 @@ function toUserClaims(user: UserCaller): Record<string, unknown> {
     credential_id: user.credentialId,
     operator: user.operator,
     role_limit: user.roleLimit,
+    permissions: user.permissions,
     workspace_id: user.workspaceId,
     role: user.role,
   };
@@ -210,19 +209,26 @@ function toUserClaims(user: UserCaller): Record<string, unknown> {
 function fromUserClaims(claims: unknown): UserCaller {
   const bad = new Error("The user's claims are malformed.");
   if (typeof claims !== "object" || claims === null) throw bad;
-  const { id, credential, credential_id, operator, role_limit, workspace_id, role } = claims as Record<string, unknown>;
+  const { id, credential, credential_id, operator, role_limit, permissions, workspace_id, role } = claims as Record<
+    string,
+    unknown
+  >;
   if (typeof id !== "string" || typeof credential_id !== "string" || typeof operator !== "boolean") throw bad;
   if (credential !== "session" && credential !== "api_token") throw bad;
   if (workspace_id !== undefined && typeof workspace_id !== "string") throw bad;
   if (role !== undefined && !isRoleName(role)) throw bad;
   if (role_limit !== undefined && !isRoleName(role_limit)) throw bad;
   if (role_limit !== undefined && (operator || (role !== undefined && toRole(role) > toRole(role_limit)))) throw bad;
+  if (permissions !== undefined && credential === "session") throw bad;
+  if (permissions !== undefined && !Array.isArray(permissions)) throw bad;
   return {
     id,
     credential,
     credentialId: credential_id,
     operator,
     ...(role_limit !== undefined && { roleLimit: role_limit }),
+    // One that this version doesn't know permits nothing here.
+    ...(permissions !== undefined && { permissions: permissions.filter(isPermissionName) }),
     ...(workspace_id !== undefined && { workspaceId: workspace_id }),
     ...(role !== undefined && { role }),
   };

@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file sandgate/common/v1/access.proto.
  */
 export const file_sandgate_common_v1_access: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zYW5kZ2F0ZS9jb21tb24vdjEvYWNjZXNzLnByb3RvEhJzYW5kZ2F0ZS5jb21tb24udjEifQoGQWNjZXNzEg8KB2NhbGxlcnMYASADKAkSDAoEdXNlchgCIAEoCBIsCgpsZWFzdF9yb2xlGAMgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGUSFAoMc2Vzc2lvbl9vbmx5GAQgASgIEhAKCG9wZXJhdG9yGAUgASgIKk0KBFJvbGUSFAoQUk9MRV9VTlNQRUNJRklFRBAAEg8KC1JPTEVfTUVNQkVSEAESDgoKUk9MRV9BRE1JThACEg4KClJPTEVfT1dORVIQAypaCgpDcmVkZW50aWFsEhoKFkNSRURFTlRJQUxfVU5TUEVDSUZJRUQQABIWChJDUkVERU5USUFMX1NFU1NJT04QARIYChRDUkVERU5USUFMX0FQSV9UT0tFThACOlQKBmFjY2VzcxIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNGGAyABKAsyGi5zYW5kZ2F0ZS5jb21tb24udjEuQWNjZXNzUgZhY2Nlc3NiBnByb3RvMw", [file_google_protobuf_descriptor]);
+  fileDesc("Ch9zYW5kZ2F0ZS9jb21tb24vdjEvYWNjZXNzLnByb3RvEhJzYW5kZ2F0ZS5jb21tb24udjEisQEKBkFjY2VzcxIPCgdjYWxsZXJzGAEgAygJEgwKBHVzZXIYAiABKAgSLAoKbGVhc3Rfcm9sZRgDIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlEhQKDHNlc3Npb25fb25seRgEIAEoCBIQCghvcGVyYXRvchgFIAEoCBIyCgpwZXJtaXNzaW9uGAYgASgOMh4uc2FuZGdhdGUuY29tbW9uLnYxLlBlcm1pc3Npb24qTQoEUm9sZRIUChBST0xFX1VOU1BFQ0lGSUVEEAASDwoLUk9MRV9NRU1CRVIQARIOCgpST0xFX0FETUlOEAISDgoKUk9MRV9PV05FUhADKloKCkNyZWRlbnRpYWwSGgoWQ1JFREVOVElBTF9VTlNQRUNJRklFRBAAEhYKEkNSRURFTlRJQUxfU0VTU0lPThABEhgKFENSRURFTlRJQUxfQVBJX1RPS0VOEAIqggEKClBlcm1pc3Npb24SGgoWUEVSTUlTU0lPTl9VTlNQRUNJRklFRBAAEhMKD1BFUk1JU1NJT05fUkVBRBABEhgKFFBFUk1JU1NJT05fUFJPVklTSU9OEAISEgoOUEVSTUlTU0lPTl9VU0UQAxIVChFQRVJNSVNTSU9OX01BTkFHRRAEOlQKBmFjY2VzcxIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNGGAyABKAsyGi5zYW5kZ2F0ZS5jb21tb24udjEuQWNjZXNzUgZhY2Nlc3NiBnByb3RvMw", [file_google_protobuf_descriptor]);
 
 /**
  * Who may call a method. One interceptor in the kit reads it; a method without it can't be called at all.
@@ -54,6 +54,14 @@ export type Access = Message<"sandgate.common.v1.Access"> & {
    * @generated from field: bool operator = 5;
    */
   operator: boolean;
+
+  /**
+   * What an API token with permissions needs. Every method has one that the facade may call with an API token. What
+   * another service calls in order to answer is covered by what the facade called, and needs none.
+   *
+   * @generated from field: sandgate.common.v1.Permission permission = 6;
+   */
+  permission: Permission;
 };
 
 /**
@@ -143,6 +151,63 @@ export type Credential = (typeof Credential)[keyof typeof Credential] | UnknownE
  */
 export const CredentialSchema: GenEnum<Credential> = /*@__PURE__*/
   enumDesc(file_sandgate_common_v1_access, 1);
+
+/**
+ * What an API token may be made for, of all that its role may do. None includes another: a token has what it names, and
+ * nothing because it also names something greater. So each method belongs to one, and nobody needs a table to tell what
+ * a token can do.
+ *
+ * @generated from enum sandgate.common.v1.Permission
+ */
+export const Permission = {
+  /**
+   * @generated from enum value: PERMISSION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * Reads all records, logs, measurements and the audit log, but nothing inside a sandbox.
+   *
+   * @generated from enum value: PERMISSION_READ = 1;
+   */
+  READ: 1,
+
+  /**
+   * Provisions sandboxes, waits for them, extends and stops them; each answer has the sandbox's record.
+   *
+   * @generated from enum value: PERMISSION_PROVISION = 2;
+   */
+  PROVISION: 2,
+
+  /**
+   * Runs commands, and reads and changes files, processes and ports in a sandbox: reading a file of one is using it.
+   *
+   * @generated from enum value: PERMISSION_USE = 3;
+   */
+  USE: 3,
+
+  /**
+   * Changes all else: workspaces, members, images and registries.
+   *
+   * @generated from enum value: PERMISSION_MANAGE = 4;
+   */
+  MANAGE: 4,
+} as const;
+
+/**
+ * What an API token may be made for, of all that its role may do. None includes another: a token has what it names, and
+ * nothing because it also names something greater. So each method belongs to one, and nobody needs a table to tell what
+ * a token can do.
+ *
+ * @generated from enum sandgate.common.v1.Permission
+ */
+export type Permission = (typeof Permission)[keyof typeof Permission] | UnknownEnum;
+
+/**
+ * Describes the enum sandgate.common.v1.Permission.
+ */
+export const PermissionSchema: GenEnum<Permission> = /*@__PURE__*/
+  enumDesc(file_sandgate_common_v1_access, 2);
 
 /**
  * @generated from extension: sandgate.common.v1.Access access = 50001;
