@@ -59,8 +59,6 @@ export default defineConfig({
         test: {
           name: "unit",
           maxWorkers: 2,
-          // Two processes run all files: to load the code for each of them would take half of the time.
-          isolate: false,
           execArgv: ["--import", new URL("test/plan-guard.ts", import.meta.url).href],
           include: [
             "services/*/src/**/*.test.ts",
