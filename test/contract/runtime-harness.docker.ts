@@ -130,7 +130,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const engine = openTestEngine();
   const installationId = `test-${randomUUID()}`;
   const options = { url, installationId, isolation: true, logger };
-  const { lifecycle: runtime, images } = createDockerRuntime(options);
+  const { lifecycle: runtime, images, operations } = createDockerRuntime(options);
   const credential = { username: "alice", password: "correct horse" };
   const registry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
   const peers = closing.adopt(await openPeers(), (each) => each.close());
@@ -149,6 +149,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const tools = await makeImage(["sleep", "3600"]);
   return {
     runtime,
+    operations,
     images,
     missingImage: `sha256:${"0".repeat(64)}`,
     openSecond: () => createDockerRuntime(options).lifecycle,

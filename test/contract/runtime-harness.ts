@@ -2,12 +2,15 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { ImageStore } from "@sandgate/sandbox/runtime-images";
 import type { Observation, RuntimeLifecycle, RuntimeSpec } from "@sandgate/sandbox/runtime-lifecycle";
+import type { RuntimeOperations } from "@sandgate/sandbox/runtime-operations";
 import type { Credential } from "@sandgate/test-support/registry";
 import { test as baseTest } from "vitest";
 
 /** What the suites need of an engine besides the ports. Images contain busybox, with all its programs. */
 export interface RuntimeHarness {
   runtime: RuntimeLifecycle;
+  /** Undefined where sandboxes have no helper. */
+  operations: RuntimeOperations | undefined;
   /** Its store of images, where there is one. */
   images: ImageStore | undefined;
   /** A second adapter of the same installation, as another process would have. */

@@ -71,6 +71,7 @@ async function openHarness(): Promise<RuntimeHarness> {
   };
   return {
     runtime,
+    operations: undefined,
     images: undefined,
     missingImage: `${host}/team/app@sha256:${"0".repeat(64)}`,
     openSecond: open,

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe } from "vitest";
 import { createRuntimeTest, type RuntimeHarness } from "./runtime-harness.ts";
 import { describeImageStore, describePulls } from "./runtime-images.ts";
 import { describeIsolation, describeLife, describeLimits, describeReadiness } from "./runtime-lifecycle.ts";
+import { describeOperations } from "./runtime-operations.ts";
 
 /**
  * The contract of every adapter of the runtime's ports, on a real engine. With `concurrent`, some tests run at the same
@@ -27,5 +28,6 @@ export function describeRuntime(
     describeIsolation(test);
     describePulls(test);
     describeImageStore(test);
+    describeOperations(test);
   });
 }

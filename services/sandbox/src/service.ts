@@ -11,6 +11,7 @@ import { defineService, type ServiceContext, type ServiceParts } from "@sandgate
 import { openShards } from "@sandgate/kit/process/shards";
 import { asService } from "@sandgate/kit/rpc/context";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
@@ -18,8 +19,12 @@ import { createGuardedRequest } from "@sandgate/registry-client/guarded-request"
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { consumeEvents } from "./consumers.ts";
 import { workspacePurged } from "./events.ts";
+import { createProcessHandlers } from "./handlers/processes.ts";
 import { createSandboxHandlers } from "./handlers/sandboxes.ts";
 import { openRuntime } from "./open-runtime.ts";
+import { createHelperConnections } from "./operations/helper-connections.ts";
+import { createKnownProcesses } from "./operations/known-processes.ts";
+import { createSandboxHelpers } from "./operations/sandbox-helpers.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
 import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
@@ -31,6 +36,7 @@ import { stores } from "./store/adapters.ts";
 import type { SandboxStore } from "./store/store.ts";
 import { createChanges } from "./usecases/changes.ts";
 import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
+import { createSandboxUses } from "./usecases/sandbox-use.ts";
 import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
 
 export { sandboxSettings };
@@ -73,6 +79,15 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     metrics,
   });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
+  const uses = createSandboxUses({ record: async () => {}, logger });
+  const connections = createHelperConnections(runtime.operations);
+  const helpers = createSandboxHelpers({
+    sandboxes: store.sandboxes,
+    changes,
+    connections,
+    use: uses,
+    draining: draining.signal,
+  });
   const pulls = runtime.images && openPullDestination(runtime.images, settings, store, logger);
   const puller = createImagePuller({
     destination: pulls,
@@ -126,6 +141,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
 
   return {
     routes(router) {
+      router.service(ProcessService, createProcessHandlers({ helpers, connections, known: createKnownProcesses() }));
       router.service(
         SandboxService,
         createSandboxHandlers({
@@ -171,6 +187,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         await consumeEvents({ bus, store }),
         {
           async stop() {
+            connections.close();
             await reconciler.stop();
             await pulls?.endpoint.close();
             await runtime.close();

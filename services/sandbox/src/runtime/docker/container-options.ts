@@ -3,6 +3,7 @@ import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { capabilities } from "../isolation/capabilities.ts";
 import type { RuntimeSpec } from "../lifecycle.ts";
+import { helperMount } from "./helper-volume.ts";
 import type { ImagePaths } from "./image-check.ts";
 
 /**
@@ -32,6 +33,8 @@ export interface ContainerAllocation {
   /** The control group that the container's is made in. Undefined: the engine's default. */
   cgroupParent: string | undefined;
   volumes: ImagePaths["volumes"];
+  /** The volume that the helper is in. */
+  helper: string | undefined;
 }
 
 /**
@@ -40,7 +43,7 @@ export interface ContainerAllocation {
  */
 export function containerOptionsOf(
   spec: RuntimeSpec,
-  { networkName, cgroupParent, volumes }: ContainerAllocation,
+  { networkName, cgroupParent, volumes, helper }: ContainerAllocation,
   defaults: ContainerDefaults,
 ): ContainerCreateOptions {
   const { installationId, nameservers, ociRuntime, diskMb, limitsDisk } = defaults;
@@ -78,6 +81,7 @@ export function containerOptionsOf(
       // start, and it is as on Kubernetes. Zombies count against the process limit; what ignores SIGTERM is killed.
       Init: false,
       LogConfig: { Type: "json-file", Config: { "max-size": "64m", "max-file": "3" } },
+      ...(helper !== undefined && { Mounts: [helperMount(helper, { readOnly: true })] }),
       ...(limitsDisk && { StorageOpt: { size: `${diskMb}m` } }),
       ...(volumes.length > 0 && { Tmpfs: Object.fromEntries(volumes.map((path) => [path, tmpfsOf(spec, diskMb)])) }),
       ...(ociRuntime === undefined ? {} : { Runtime: ociRuntime }),

@@ -6,6 +6,7 @@ import { type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
 import { startFailureOf } from "../start-failures.ts";
 import { type ContainerAllocation, type ContainerDefaults, containerOptionsOf } from "./container-options.ts";
 import { makeFolders } from "./folders.ts";
+import type { HelperVolume } from "./helper-volume.ts";
 import { createImageCheck, noPaths } from "./image-check.ts";
 import type { Isolation } from "./isolation.ts";
 import type { Networks } from "./networks.ts";
@@ -35,6 +36,7 @@ export interface ContainerStartsOptions {
    * Unset: each workspace has networks of its own only where the engine tells containers of others on their network.
    */
   networkPerWorkspace: boolean | undefined;
+  helperVolume: HelperVolume;
   storageLimit: StorageLimit;
   defaults: Omit<ContainerDefaults, "limitsDisk">;
 }
@@ -44,7 +46,7 @@ export interface ContainerStartsOptions {
  * sandbox. Throws PROVISIONING_FAILED, ISOLATION_UNAVAILABLE or the engine's error.
  */
 export function createContainerStarts(o: ContainerStartsOptions): (spec: RuntimeSpec) => Promise<InspectedContainer> {
-  const { engine, inspect, isolation, networks, storageLimit } = o;
+  const { engine, helperVolume, inspect, isolation, networks, storageLimit } = o;
   const checkImage = createImageCheck(engine);
 
   /** Undefined when there is a container of that name already, or its network is gone. */
@@ -102,6 +104,16 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
     }
   }
 
+  async function requireHelperVolume(reference: string): Promise<string | undefined> {
+    try {
+      return await helperVolume.require(reference);
+    } catch (error) {
+      // The creation of the sandbox's own container tells what is wrong with the image.
+      if (statusOf(error) === 404) return undefined;
+      throw error;
+    }
+  }
+
   return async (spec) => {
     const host = await isolation.verifyRecent();
     const perWorkspace = o.networkPerWorkspace ?? host.tellsNeighbours;
@@ -117,7 +129,8 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
       } else {
         if (attempt > 1) await delay(creationRetryMs);
         const networkName = await networks.choose(spec.workspaceId, { perWorkspace });
-        const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes });
+        const helper = await requireHelperVolume(spec.reference);
+        const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes, helper });
         if (created) await start(created, networkName, folders);
       }
       container = await inspect(spec.sandboxId);
@@ -141,9 +154,9 @@ function isStarted({ info }: InspectedContainer): boolean {
   return info.State.Status !== "created";
 }
 
-/** A volume would have no limit. */
+/** A volume would have no limit, but for the helper's, which can't be written to. */
 function requireNoVolumes({ info: { Mounts: mounts } }: InspectedContainer): void {
-  const volume = mounts.find(({ Type: type }) => type === "volume");
+  const volume = mounts.find(({ Type: type, RW: isWritable }) => type === "volume" && isWritable);
   if (!volume) return;
   throw new DomainError(
     "PROVISIONING_FAILED",

@@ -5,6 +5,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import type { Observation, RuntimeLifecycle, RuntimeSpec } from "../lifecycle.ts";
 import type { ContainerDefaults } from "./container-options.ts";
 import { createContainerStarts } from "./container-starts.ts";
+import type { HelperVolume } from "./helper-volume.ts";
 import type { Isolation } from "./isolation.ts";
 import type { Networks } from "./networks.ts";
 import { inspectContainer, listedOf, observationOf } from "./observation.ts";
@@ -24,6 +25,7 @@ export function createDockerLifecycle(o: {
   isolation: Isolation;
   networks: Networks;
   networkPerWorkspace: boolean | undefined;
+  helperVolume: HelperVolume;
   defaults: Omit<ContainerDefaults, "limitsDisk">;
   logger: Logger;
 }): RuntimeLifecycle {

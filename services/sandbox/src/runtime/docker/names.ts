@@ -11,6 +11,8 @@ export interface HostNames {
   tablePrefix: string;
   /** The parent of all sandboxes' control groups, without what a driver adds. */
   controlGroup: string;
+  /** The prefix of the volumes that bring the helper into sandboxes. */
+  helperVolumePrefix: string;
   networkOf(subnet: Subnet): string;
   bridgeOf(subnet: Subnet): string;
 }
@@ -24,6 +26,7 @@ export function hostNamesOf(installationId: string): HostNames {
     chainPrefix: `SANDGATE-${id}`,
     tablePrefix: `sg${id}`,
     controlGroup: `sandgate${id}`,
+    helperVolumePrefix: `sandgate-${id}-helper-`,
     networkOf: (subnet) => `sandgate-${id}-${suffixOf(subnet)}`,
     bridgeOf: (subnet) => `${bridgePrefix}${suffixOf(subnet)}`,
   };

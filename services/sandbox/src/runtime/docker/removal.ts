@@ -23,7 +23,7 @@ export interface Removal {
 }
 
 /**
- * Removes the containers with their volumes, the networks, images, firewall rules and control groups of an installation
+ * Removes the containers with their volumes, the networks, the helper's volumes, images, firewall rules and control groups of an installation
  * whose processes have ended. Throws when the engine can't be asked.
  */
 export async function removeInstallation(o: {
@@ -51,6 +51,16 @@ export async function removeInstallation(o: {
     await attempt(`network ${name}`, async () => {
       await removeNetwork(engine, id);
       return [`network ${name}`];
+    });
+  }
+  const { Volumes: volumes } = await callEngine((abortSignal) => engine.listVolumes({ filters, abortSignal }));
+  for (const { Name: name } of volumes ?? []) {
+    await attempt(`volume ${name}`, async () => {
+      await ignoreStatus(
+        [404],
+        callEngine((abortSignal) => engine.getVolume(name).remove({ abortSignal })),
+      );
+      return [`volume ${name}`];
     });
   }
   const images = createDockerImages(engine);

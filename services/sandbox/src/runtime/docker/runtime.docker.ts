@@ -6,11 +6,13 @@ import type { Runtime } from "../runtime.ts";
 import type { TotalLimits } from "./control-group.ts";
 import { createDockerDisk } from "./disk.docker.ts";
 import type { NetworkPolicy } from "./firewall.ts";
+import { createHelperVolume } from "./helper-volume.ts";
 import { createDockerImages } from "./images.docker.ts";
 import { createIsolation } from "./isolation.ts";
 import { createDockerLifecycle } from "./lifecycle.docker.ts";
 import { hostNamesOf } from "./names.ts";
 import { createNetworks } from "./networks.ts";
+import { createDockerOperations } from "./operations.docker.ts";
 import { defaultSubnetRange, parseSubnetRange, type Subnet } from "./subnets.ts";
 
 export interface DockerRuntimeOptions {
@@ -86,7 +88,16 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Required<Run
   });
   const defaults = { installationId, nameservers, ociRuntime, diskMb };
   return {
-    lifecycle: createDockerLifecycle({ engine, isolation, networks, networkPerWorkspace, defaults, logger }),
+    lifecycle: createDockerLifecycle({
+      engine,
+      isolation,
+      networks,
+      networkPerWorkspace,
+      helperVolume: createHelperVolume({ engine, installationId, prefix: names.helperVolumePrefix }),
+      defaults,
+      logger,
+    }),
+    operations: createDockerOperations(engine),
     images: createDockerImages(engine),
     disk: createDockerDisk({ engine }),
     // No connection outlives its call.

@@ -1,3 +1,4 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import { openApi } from "@sandgate/kubernetes-api/api";
@@ -48,6 +49,10 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   const requests = createPodRequests({ api, namespaces, pods, pullSecrets, defaults });
   return {
     lifecycle: createKubernetesLifecycle({ namespaces, pods, requests, observer, pullSecrets }),
+    operations: {
+      connectHelper: () =>
+        Promise.reject(new DomainError("CONFLICT", "Pods of this version have no helper for commands and files.")),
+    },
     async close() {
       await pods.close();
       await api.close();

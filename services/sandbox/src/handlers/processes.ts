@@ -1,0 +1,256 @@
+import { create, type Message, type MessageInitShape } from "@bufbuild/protobuf";
+import { type Client, createClient, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import { callOf, waitTimeOf } from "@sandgate/kit/rpc/context";
+import {
+  type CommandSchema as HelperCommandSchema,
+  ProcessService as HelperProcessService,
+  type OutputEvent,
+  OutputEventSchema,
+  type Process,
+  ProcessState,
+} from "@sandgate/proto/helper/v1/process";
+import {
+  type Command,
+  type ProcessService,
+  RunCommandRequestSchema,
+  StartProcessRequestSchema,
+} from "@sandgate/proto/sandbox/v1/processes";
+import { requireCommand } from "../domain/commands.ts";
+import type { HelperConnections } from "../operations/helper-connections.ts";
+import { isConnectionLost, noSuchProcess } from "../operations/helper-errors.ts";
+import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
+import { processIdOf, requireSameRequest } from "../operations/process-ids.ts";
+import type { SandboxHelper, SandboxHelpers } from "../operations/sandbox-helpers.ts";
+
+/** A terminal that nobody is connected to for so long ends. */
+const hangupAfterMs = 3_600_000n;
+/** For a call that doesn't wait for the process. */
+const callMs = 10_000;
+const endGraceMs = 5_000;
+const stdinMs = 30_000;
+const maxReadBytes = 1_048_576n;
+
+export interface ProcessHandlersContext {
+  helpers: SandboxHelpers;
+  connections: HelperConnections;
+  known: KnownProcesses;
+}
+
+/** What answers for commands and terminals. */
+export function createProcessHandlers(o: ProcessHandlersContext): ServiceImpl<typeof ProcessService> {
+  const { helpers, known } = o;
+
+  /** Runs work with the helper's client, and what is known of a process that is no longer there. */
+  function call<T>(context: HandlerContext, idOrName: string, work: (used: Used) => Promise<T>): Promise<T> {
+    return helpers.call(context, idOrName, (helper) => work(use(helper)));
+  }
+
+  function use(helper: SandboxHelper): Used {
+    const { sandbox, instanceId } = helper;
+    return {
+      ...helper,
+      client: createClient(HelperProcessService, helper.transport),
+      within: (ms) => ({ signal: helper.signal, timeoutMs: ms }),
+      note(process) {
+        if (process) known.note(sandbox.id, instanceId, process);
+        return process;
+      },
+      findLost: (id) => known.findLost(sandbox.id, instanceId).find((process) => process.id === id),
+    };
+  }
+
+  /** Throws CONFLICT when the call's Idempotency-Key was used for another request. */
+  async function requireNewKey(context: HandlerContext, id: string, { client, within }: Used): Promise<void> {
+    if (callOf(context).idempotencyKey === undefined) return;
+    const { processes } = await client.listProcesses({}, within(callMs));
+    requireSameRequest(
+      id,
+      processes.map((process) => process.id),
+    );
+  }
+
+  /**
+   * Passes on the events of a process. When the helper is killed meanwhile, an `exit` says that the process is lost.
+   */
+  async function* follow<E extends Message & { event?: OutputEvent | undefined }>(
+    used: Used,
+    processId: string,
+    events: AsyncIterable<E>,
+  ): AsyncGenerator<Omit<E, keyof Message> | { event: OutputEvent }> {
+    let last: Process | undefined;
+    let offset = 0n;
+    try {
+      for await (const message of events) {
+        const { event, offset: at } = message.event ?? { event: undefined, offset: 0n };
+        if (event?.case === "start" || event?.case === "exit") last = used.note(event.value);
+        offset = at;
+        const { $typeName: _, $unknown: __, ...plain } = message;
+        yield plain;
+      }
+    } catch (error) {
+      if (used.signal.aborted || !isConnectionLost(error)) throw error;
+      const { info } = await o.connections.open(used.sandbox.id, used.signal);
+      if (info.instanceId === used.instanceId) throw error;
+      const lost = known.findLost(used.sandbox.id, info.instanceId).find(({ id }) => id === processId);
+      const process = lost ?? (last && toLost(last));
+      if (!process) throw error;
+      yield { event: create(OutputEventSchema, { offset, event: { case: "exit", value: process } }) };
+    }
+  }
+
+  return {
+    async *runCommand(request, context) {
+      const command = requireGiven(request.command);
+      yield* helpers.stream(context, request.sandbox, async function* (helper) {
+        const used = use(helper);
+        const { sandbox, client, signal } = used;
+        const normal = { ...request, sandbox: sandbox.id };
+        const id = processIdOf(callOf(context), sandbox.id, RunCommandRequestSchema, normal);
+        await requireNewKey(context, id, used);
+        const run = {
+          id,
+          command: toHelperCommand(command),
+          endOnDisconnect: !request.continueOnDisconnect,
+          maxOutputBytes: BigInt(request.maxOutputBytes),
+        };
+        yield* follow(used, id, client.run(run, { signal, timeoutMs: 0 }));
+      });
+    },
+
+    startProcess(request, context) {
+      const command = requireGiven(request.command);
+      return call(context, request.sandbox, async (used) => {
+        const { sandbox, client, within } = used;
+        const normal = { ...request, sandbox: sandbox.id };
+        const id = processIdOf(callOf(context), sandbox.id, StartProcessRequestSchema, normal);
+        await requireNewKey(context, id, used);
+        const { process } = await client.start({ id, command: toHelperCommand(command) }, within(callMs));
+        return { process: used.note(process) };
+      });
+    },
+
+    getProcess({ sandbox, processId }, context) {
+      return call(context, sandbox, async ({ client, within, note, findLost }) => {
+        const lost = findLost(processId);
+        if (lost) return { process: lost };
+        const { process } = await client.getProcess({ id: processId }, within(callMs));
+        return { process: note(process) };
+      });
+    },
+
+    listProcesses({ sandbox, states, tag }, context) {
+      return call(context, sandbox, async ({ client, within, note, instanceId, sandbox: { id } }) => {
+        const { processes } = await client.listProcesses({}, within(callMs));
+        processes.forEach(note);
+        const all = [...known.findLost(id, instanceId), ...processes];
+        const wanted = all.filter(
+          (process) => (states.length === 0 || states.includes(process.state)) && (tag === "" || process.tag === tag),
+        );
+        return { processes: wanted };
+      });
+    },
+
+    waitProcess({ sandbox, processId, timeoutSeconds }, context) {
+      return call(context, sandbox, async ({ client, within, note, findLost }) => {
+        const lost = findLost(processId);
+        if (lost) return { process: lost };
+        const waitMs = waitTimeOf(context, timeoutSeconds);
+        const { process } = await client.wait(
+          { id: processId, timeoutMs: BigInt(Math.floor(waitMs)) },
+          within(waitMs + callMs),
+        );
+        return { process: note(process) };
+      });
+    },
+
+    async *readOutput({ sandbox, processId, after, follow: follows, waitSeconds }, context) {
+      yield* helpers.stream(context, sandbox, async function* (helper) {
+        const used = use(helper);
+        const lost = used.findLost(processId);
+        if (lost) {
+          yield { event: create(OutputEventSchema, { offset: after, event: { case: "exit", value: lost } }) };
+          return;
+        }
+        const limits = follows ? {} : { waitMs: BigInt(waitSeconds * 1000), maxBytes: maxReadBytes };
+        const request = { id: processId, after, follow: follows, ...limits };
+        yield* follow(
+          used,
+          processId,
+          used.client.readOutput(request, {
+            signal: used.signal,
+            timeoutMs: follows ? 0 : waitSeconds * 1000 + callMs,
+          }),
+        );
+      });
+    },
+
+    writeStdin({ sandbox, processId, offset, data, eof }, context) {
+      return call(context, sandbox, async ({ client, within, findLost }) => {
+        if (findLost(processId)) throw noSuchProcess();
+        const written = await client.writeStdin(
+          { id: processId, data, eof, timeoutMs: BigInt(stdinMs), ...(offset !== undefined && { offset }) },
+          within(stdinMs + callMs),
+        );
+        return { offset: written.offset, closed: written.closed };
+      });
+    },
+
+    signalProcess({ sandbox, processId, signal }, context) {
+      return call(context, sandbox, async ({ client, within }) => {
+        await client.signal({ id: processId, signal }, within(callMs));
+        return {};
+      });
+    },
+
+    resizeTerminal({ sandbox, processId, terminal }, context) {
+      return call(context, sandbox, async ({ client, within }) => {
+        const { cols, rows } = requireGiven(terminal);
+        await client.resize({ id: processId, cols, rows }, within(callMs));
+        return {};
+      });
+    },
+
+    endProcess({ sandbox, processId }, context) {
+      return call(context, sandbox, async ({ client, within, note, findLost }) => {
+        if (findLost(processId)) return {};
+        await client.end({ id: processId, graceMs: BigInt(endGraceMs) }, within(callMs));
+        const waitMs = endGraceMs + callMs;
+        const { process } = await client.wait({ id: processId, timeoutMs: BigInt(waitMs) }, within(waitMs + callMs));
+        if (process?.state === ProcessState.RUNNING) throw new Error("the process outlived SIGKILL");
+        note(process);
+        return {};
+      });
+    },
+  };
+}
+
+interface Used extends SandboxHelper {
+  client: Client<typeof HelperProcessService>;
+  within(ms: number): { signal: AbortSignal; timeoutMs: number };
+  /** Remembers the process. */
+  note(process: Process | undefined): Process | undefined;
+  findLost(processId: string): Process | undefined;
+}
+
+/** Of a field that the contract requires. */
+function requireGiven<T>(value: T | undefined): T {
+  if (value === undefined) throw new Error("a required field is missing");
+  return value;
+}
+
+function toHelperCommand(command: Command): MessageInitShape<typeof HelperCommandSchema> {
+  requireCommand(command);
+  const { argv, shell, cwd, env, user, tag, stdin, stdinOpen, terminal, timeoutSeconds } = command;
+  return {
+    argv,
+    shell,
+    cwd,
+    env,
+    user,
+    tag,
+    stdin,
+    stdinOpen,
+    timeoutMs: BigInt(timeoutSeconds) * 1000n,
+    ...(terminal && { terminal: { cols: terminal.cols, rows: terminal.rows, hangupAfterMs } }),
+  };
+}

@@ -1,0 +1,114 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { type ErrorDetail, ErrorDetailSchema, Reason } from "@sandgate/proto/helper/v1/helper";
+
+/** Characters of the helper's own words that a client gets. */
+const maxWords = 300;
+
+/** What a client is told of an error that the helper made, or that reaching it made. */
+export function fromHelperError(error: unknown): DomainError {
+  if (error instanceof DomainError) return error;
+  if (!(error instanceof ConnectError)) return unusable(error);
+  if (error.cause instanceof DomainError) return error.cause;
+  const detail = error.findDetails(ErrorDetailSchema)[0];
+  return detail ? explain(detail, error) : unusable(error);
+}
+
+/** Whether the connection ended or never worked, so that another may. */
+export function isConnectionLost(error: unknown): boolean {
+  if (!(error instanceof ConnectError) || error.findDetails(ErrorDetailSchema).length > 0) return false;
+  return [Code.Unavailable, Code.Aborted, Code.Internal, Code.Canceled].includes(error.code);
+}
+
+function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): DomainError {
+  const conflict = (message: string, hint?: string) => new DomainError("CONFLICT", message, { hint, cause });
+  switch (reason) {
+    case Reason.ERRNO:
+      if (errno === "ENOENT") {
+        return new DomainError("NOT_FOUND", "There is no such file or folder in the sandbox (ENOENT).", { cause });
+      }
+      return conflict(`The sandbox refused it: ${wordsOf(errno)}.`, errnoHints[errno]);
+    case Reason.PROCESS_NOT_FOUND:
+      return noSuchProcess(cause);
+    case Reason.PROCESS_ENDED:
+      return conflict("The process has ended.");
+    case Reason.TOO_MANY_PROCESSES:
+      return conflict("64 processes run in the sandbox already.", "Wait for one to end, or end one.");
+    case Reason.CWD_NOT_A_DIRECTORY:
+      return invalid("command.cwd", `is no folder that can be entered${errno && ` (${wordsOf(errno)})`}`);
+    case Reason.USER_UNKNOWN:
+      return invalid("command.user", "the sandbox has no such user");
+    case Reason.USER_NOT_PERMITTED:
+      return conflict(
+        "The image's own user isn't root, so no other can be used.",
+        "Leave `user` out, or use an image whose user is root.",
+      );
+    case Reason.START_FAILED:
+      return conflict(
+        `No process could be started in the sandbox${errno && ` (${wordsOf(errno)})`}.`,
+        "Its limit of processes or memory is used up. End a process.",
+      );
+    case Reason.STDIN_CLOSED:
+      return conflict("The standard input of the process is closed.");
+    case Reason.STDIN_GAP:
+      return conflict("`offset` is beyond the input that was taken so far.", "Send what is missing first.");
+    case Reason.NOT_A_TERMINAL:
+      return conflict("The process has no terminal.");
+    case Reason.INVALID:
+      return invalid(wordsOf(field), wordsOf(cause.rawMessage));
+    case Reason.NOT_A_FILE:
+      return conflict("The path is no regular file.");
+    case Reason.NOT_A_DIRECTORY:
+      return conflict("The path is no folder.");
+    case Reason.ALREADY_EXISTS:
+      return conflict("There is something at the path already.");
+    case Reason.NOT_EMPTY:
+      return conflict("The folder is not empty.", "Send `recursive=true` to remove it with all that is in it.");
+    case Reason.IS_ROOT:
+      return conflict("The root folder can't be removed or moved.");
+    case Reason.PRECONDITION_FAILED:
+      return conflict("The file is not as If-Match or If-None-Match demands.", "Read it again and decide from there.");
+    case Reason.RANGE_NOT_SATISFIABLE:
+      return invalid("header.range", "lies outside of the file");
+    case Reason.BAD_ARCHIVE:
+      return invalid("body", wordsOf(cause.rawMessage));
+    case Reason.TOO_LARGE:
+      return invalid("body", "is larger than the limit");
+    case Reason.NOT_LISTENING:
+      return new DomainError("UPSTREAM_ERROR", "Nothing listens on that port in the sandbox.", {
+        hint: "Start a server there first; GET /sandboxes/{sandbox_id}/listening lists those that run.",
+        callersFault: true,
+        cause,
+      });
+    default:
+      return unusable(cause);
+  }
+}
+
+const errnoHints: Partial<Record<string, string>> = {
+  EACCES: "The sandbox's user may not do that.",
+  EPERM: "The sandbox's user may not do that.",
+  ENOSPC: "The sandbox's disk is full. Remove something.",
+  EDQUOT: "The sandbox's disk is full. Remove something.",
+  EROFS: "That part of the sandbox can't be written to.",
+};
+
+export function noSuchProcess(cause?: unknown): DomainError {
+  return new DomainError("NOT_FOUND", "The sandbox has no such process.", {
+    hint: "List them with GET /sandboxes/{sandbox_id}/processes. The last 1,000 that ended are kept.",
+    cause,
+  });
+}
+
+/** The helper lies, is gone, or does not answer. Its own words are for the log alone. */
+function unusable(cause: unknown): DomainError {
+  return new DomainError("UPSTREAM_ERROR", "The sandbox's helper did not answer as it should.", {
+    hint: "Try again. If it persists, something in the sandbox disturbs the helper: provision a new one.",
+    cause,
+  });
+}
+
+/** The helper's words are the tenant's: short, and on one line. */
+function wordsOf(text: string): string {
+  return text.slice(0, maxWords).replaceAll(/[\p{Cc}\p{Cf}]+/gu, " ");
+}

@@ -1,0 +1,151 @@
+import type { HandlerContext, Transport } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import type { Sandbox } from "../domain/sandbox.ts";
+import type { Sandboxes } from "../store/sandboxes.ts";
+import type { Changes } from "../usecases/changes.ts";
+import type { SandboxUse } from "../usecases/sandbox-use.ts";
+import { requireSandbox } from "../usecases/stop-sandbox.ts";
+import type { HelperConnections } from "./helper-connections.ts";
+import { fromHelperError } from "./helper-errors.ts";
+
+/** How often the state of a sandbox in use is read, since the signal of its change can be lost. */
+const rereadMs = 1_000;
+
+/** A sandbox that a call uses, and the way to its helper. */
+export interface SandboxHelper {
+  readonly sandbox: Sandbox;
+  readonly transport: Transport;
+  /** Of the run of the helper that `transport` leads to. */
+  readonly instanceId: string;
+  /** Aborts when the caller leaves, the sandbox begins to stop, or the process drains. */
+  readonly signal: AbortSignal;
+}
+
+/** What handlers of operations use. Errors of the helper become DomainErrors. */
+export interface SandboxHelpers {
+  /**
+   * Runs work with the helper of a ready sandbox of the call's workspace, which counts as use until it ends. Throws
+   * SANDBOX_NOT_FOUND, SANDBOX_NOT_READY, or CONFLICT for one that has ended or is about to.
+   */
+  call<T>(context: HandlerContext, idOrName: string, work: (helper: SandboxHelper) => Promise<T>): Promise<T>;
+  /** The same for work that yields. */
+  stream<T>(
+    context: HandlerContext,
+    idOrName: string,
+    work: (helper: SandboxHelper) => AsyncIterable<T>,
+  ): AsyncGenerator<T>;
+}
+
+export function createSandboxHelpers(o: {
+  sandboxes: Pick<Sandboxes, "find" | "get">;
+  changes: Changes;
+  connections: HelperConnections;
+  use: SandboxUse;
+  draining: AbortSignal;
+}): SandboxHelpers {
+  const watchEnd = createEndWatch(o);
+
+  /** Whoever enters must leave. */
+  async function enter(context: HandlerContext, idOrName: string) {
+    const sandbox = requireReady(await o.sandboxes.find(workspaceOf(callOf(context)), idOrName));
+    const end = watchEnd(sandbox.id);
+    const release = o.use.hold(sandbox.id);
+    const leave = () => {
+      end.stop();
+      release();
+    };
+    const signal = AbortSignal.any([context.signal, end.signal, o.draining]);
+    const explain = (error: unknown): unknown => {
+      if (end.signal.aborted) return end.signal.reason;
+      if (context.signal.aborted) return context.signal.reason;
+      if (o.draining.aborted) return new DomainError("DRAINING", "The server is shutting down.", { cause: error });
+      return fromHelperError(error);
+    };
+    try {
+      const { transport, info } = await o.connections.open(sandbox.id, signal);
+      return { helper: { sandbox, transport, instanceId: info.instanceId, signal }, leave, explain };
+    } catch (error) {
+      leave();
+      throw explain(error);
+    }
+  }
+
+  return {
+    async call(context, idOrName, work) {
+      const { helper, leave, explain } = await enter(context, idOrName);
+      try {
+        return await work(helper);
+      } catch (error) {
+        throw explain(error);
+      } finally {
+        leave();
+      }
+    },
+
+    async *stream(context, idOrName, work) {
+      const { helper, leave, explain } = await enter(context, idOrName);
+      try {
+        yield* work(helper);
+      } catch (error) {
+        throw explain(error);
+      } finally {
+        leave();
+      }
+    },
+  };
+}
+
+function requireReady(found: Sandbox | undefined): Sandbox {
+  const sandbox = requireSandbox(found);
+  if (sandbox.state === "provisioning") {
+    throw new DomainError("SANDBOX_NOT_READY", "The sandbox is still provisioning.");
+  }
+  if (sandbox.state !== "ready") throw ended(sandbox);
+  return sandbox;
+}
+
+function ended({ state, stateReason }: Sandbox): DomainError {
+  const how = { provisioning: "", ready: "", stopping: "is stopping", stopped: "was stopped", failed: "has failed" }[
+    state
+  ];
+  return new DomainError("CONFLICT", `The sandbox ${how} (${stateReason ?? "unknown"}).`, {
+    hint: "Provision a new one with POST /sandboxes/provision.",
+  });
+}
+
+/** Signals that abort with the reason when a sandbox is no longer ready, each shared by all who watch the sandbox. */
+function createEndWatch(o: { sandboxes: Pick<Sandboxes, "get">; changes: Changes }) {
+  const watched = new Map<string, { signal: AbortSignal; watchers: number; stop(): void }>();
+
+  function begin(sandboxId: string) {
+    const controller = new AbortController();
+    const check = async () => {
+      const sandbox = await o.sandboxes.get(sandboxId).catch(() => undefined);
+      if (sandbox && sandbox.state !== "ready") controller.abort(ended(sandbox));
+    };
+    const unlisten = o.changes.listen((id) => {
+      if (id === sandboxId) void check();
+    });
+    const rereading = setInterval(() => void check(), rereadMs).unref();
+    const stop = () => {
+      unlisten();
+      clearInterval(rereading);
+    };
+    return { signal: controller.signal, watchers: 0, stop };
+  }
+
+  return (sandboxId: string): { signal: AbortSignal; stop(): void } => {
+    const watch = watched.get(sandboxId) ?? begin(sandboxId);
+    watched.set(sandboxId, watch);
+    watch.watchers++;
+    return {
+      signal: watch.signal,
+      stop() {
+        if (--watch.watchers > 0) return;
+        watched.delete(sandboxId);
+        watch.stop();
+      },
+    };
+  };
+}

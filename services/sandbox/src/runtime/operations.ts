@@ -1,0 +1,19 @@
+import type { Duplex } from "node:stream";
+
+// The port to what runs inside sandboxes. As of the other ports, errors are DomainErrors; any method may throw
+// RUNTIME_UNAVAILABLE.
+
+/** Where the helper lies in a sandbox. */
+export const helperFolder = "/.sandgate";
+export const helperCommand = [`${helperFolder}/helper`, "dial"] as const;
+
+/** Access to a sandbox's inside. */
+export interface RuntimeOperations {
+  /**
+   * Opens a byte stream to the sandbox's helper, which runs with the rights, folder and environment of the sandbox's
+   * image, and starts it when none runs. The engine's own exec carries it: nothing listens in the sandbox. What comes
+   * by it is the tenant's word. It is destroyed with the error when the helper can't be started, with CONFLICT where the
+   * sandbox was made without one. Throws the signal's reason when it aborts before the stream is open.
+   */
+  connectHelper(sandboxId: string, signal: AbortSignal): Promise<Duplex>;
+}

@@ -1,0 +1,110 @@
+import { randomUUID } from "node:crypto";
+import { createClient } from "@connectrpc/connect";
+import { FileService } from "@sandgate/proto/helper/v1/file";
+import { OutputStream, ProcessService } from "@sandgate/proto/helper/v1/process";
+import { createHelperConnections, type HelperConnections } from "@sandgate/sandbox/helper-connections";
+import { describe, expect } from "vitest";
+import { idle, type RuntimeTest } from "./runtime-harness.ts";
+
+// The contract of the operations port, by what the service makes of it.
+
+export function describeOperations(test: RuntimeTest): void {
+  describe("operations", () => {
+    const { signal } = new AbortController();
+    const operationsTest = test.extend("connections", ({ harness, skip }, { onCleanup }) => {
+      if (!harness.operations) return skip("sandboxes of this runtime have no helper");
+      const connections = createHelperConnections(harness.operations);
+      onCleanup(() => connections.close());
+      return connections;
+    });
+
+    /** Runs a program to its end by the sandbox's helper. */
+    async function run(connections: HelperConnections, sandboxId: string, argv: string[], user = "") {
+      const { transport } = await connections.open(sandboxId, signal);
+      const output = { stdout: "", stderr: "" };
+      for await (const { event } of createClient(ProcessService, transport).run(
+        { id: randomUUID(), command: { argv, user } },
+        { timeoutMs: 0 },
+      )) {
+        if (event?.event.case === "output") {
+          const { stream, data } = event.event.value;
+          output[stream === OutputStream.STDERR ? "stderr" : "stdout"] += Buffer.from(data).toString();
+        }
+        if (event?.event.case === "exit") return { ...output, exitCode: event.event.value.exitCode };
+      }
+      throw new Error("the process has no end");
+    }
+
+    operationsTest(
+      "leaves a sandbox without anything of ours until its first use",
+      async ({ connections, harness, run: start }) => {
+        const { sandboxId } = await start(idle);
+        const before = await harness.exec(sandboxId, ["sh", "-c", "cat /proc/[0-9]*/comm; env; cat /proc/net/unix"]);
+        expect(before.output).not.toMatch(/helper|sandgate\.|SANDGATE/i);
+        expect((await harness.exec(sandboxId, ["touch", "/.sandgate/x"])).exitCode).not.toBe(0);
+        expect(await run(connections, sandboxId, ["echo", "used"])).toEqual({
+          stdout: "used\n",
+          stderr: "",
+          exitCode: 0,
+        });
+      },
+    );
+
+    operationsTest("runs programs in an image that has no shell", async ({ connections, harness, ensure, specOf }) => {
+      const spec = specOf(await harness.makeImage(["/bin/sleep", "3600"], ["sleep", "id"]));
+      await ensure(spec);
+      expect(await run(connections, spec.sandboxId, ["/bin/id", "-u"])).toMatchObject({ stdout: "0\n", exitCode: 0 });
+      expect(await run(connections, spec.sandboxId, ["/no/such"])).toMatchObject({ exitCode: 127 });
+    });
+
+    operationsTest(
+      "starts the helper again when it was killed, with another id",
+      async ({ connections, run: start }) => {
+        const { sandboxId } = await start(idle);
+        const first = await connections.open(sandboxId, signal);
+        await expect(run(connections, sandboxId, ["kill", "-9", String(first.info.pid)])).rejects.toThrow();
+        await expect
+          .poll(() => run(connections, sandboxId, ["echo", "again"]).catch(String))
+          .toMatchObject({
+            stdout: "again\n",
+          });
+        const second = await connections.open(sandboxId, signal);
+        expect(second.info.instanceId).not.toBe(first.info.instanceId);
+      },
+    );
+
+    operationsTest("passes a large file both ways unchanged", async ({ connections, run: start }) => {
+      const { sandboxId } = await start(idle, { memoryMb: 256 });
+      const { transport } = await connections.open(sandboxId, signal);
+      const files = createClient(FileService, transport);
+      const size = 64 * 1024 * 1024 + 1;
+      const part = (offset: number) => Buffer.alloc(Math.min(65_536, size - offset), offset / 65_536);
+      const path = Buffer.from("/tmp/large");
+      await files.write(
+        (async function* () {
+          yield { part: { case: "start" as const, value: { path } } };
+          for (let offset = 0; offset < size; offset += 65_536) {
+            yield { part: { case: "data" as const, value: part(offset) } };
+          }
+          yield { part: { case: "commit" as const, value: true } };
+        })(),
+      );
+      let offset = 0;
+      let isEqual = true;
+      for await (const { part: read } of files.read({ path })) {
+        if (read.case !== "data") continue;
+        for (const [index, byte] of read.value.entries()) {
+          isEqual &&= byte === (Math.floor((offset + index) / 65_536) & 255);
+        }
+        offset += read.value.length;
+      }
+      expect({ offset, isEqual }).toEqual({ offset: size, isEqual: true });
+    });
+
+    operationsTest("can't reach a sandbox that has ended", async ({ connections, run: start, runtime }) => {
+      const { sandboxId } = await start(idle);
+      await runtime.stop(sandboxId, 0);
+      await expect(connections.open(sandboxId, signal)).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+    });
+  });
+}
