@@ -1,5 +1,5 @@
-import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
-import { type Duplex, PassThrough } from "node:stream";
+import { type ClientHttp2Session, connect } from "node:http2";
+import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
@@ -9,9 +9,10 @@ import { minuteMs } from "@sandgate/kit/base/time";
 import { type GetInfoResponse, HelperService } from "@sandgate/proto/helper/v1/helper";
 import type { RuntimeOperations } from "../runtime/operations.ts";
 import { fromHelperError, isConnectionLost } from "./helper-errors.ts";
+import { toSocket } from "./socket-pair.ts";
 
 /** How long the first call of a connection may take, the start of the helper included. */
-const openMs = 15_000;
+const defaultOpenMs = 15_000;
 /** A dial finds nobody when the helper was killed just now. */
 const attempts = 3;
 const retryMs = 50;
@@ -40,7 +41,10 @@ export interface HelperConnections {
   close(): void;
 }
 
-export function createHelperConnections(operations: RuntimeOperations): HelperConnections {
+export function createHelperConnections(
+  operations: RuntimeOperations,
+  { openMs = defaultOpenMs } = {},
+): HelperConnections {
   const opened = new Map<string, Promise<OpenConnection>>();
   const closing = new AbortController();
 
@@ -48,7 +52,7 @@ export function createHelperConnections(operations: RuntimeOperations): HelperCo
     for (let attempt = 1; ; attempt++) {
       const limit = AbortSignal.any([closing.signal, AbortSignal.timeout(openMs)]);
       const stream = await operations.connectHelper(sandboxId, limit);
-      const connection = new OpenConnection(stream);
+      const connection = new OpenConnection(await toSocket(stream));
       try {
         await connection.begin(limit);
         return connection;
@@ -98,45 +102,29 @@ export function createHelperConnections(operations: RuntimeOperations): HelperCo
   };
 }
 
-/**
- * What comes of a call. Node's own iterator takes an answer that has come whole before it is read for one that was cut
- * off, as short ones do where the connection is no socket.
- */
-function readWhole(call: ClientHttp2Stream): NodeJS.AsyncIterator<Buffer> {
-  const answer = new PassThrough();
-  call.on("error", (error) => answer.destroy(error));
-  call.once("close", () => {
-    if (!call.readableEnded) answer.destroy(new Error("The call was cut off."));
-  });
-  answer.once("close", () => {
-    if (!call.readableEnded) call.close(constants.NGHTTP2_CANCEL);
-  });
-  return call.pipe(answer)[Symbol.asyncIterator]();
-}
-
-/** HTTP/2 over a byte stream. All that comes is the tenant's word, and bounded. */
+/** HTTP/2 over a socket. All that comes is the tenant's word, and bounded. */
 class OpenConnection implements HelperConnection {
   readonly transport: Transport;
   #info: GetInfoResponse | undefined;
   readonly #session: ClientHttp2Session;
-  readonly #stream: Duplex;
+  readonly #socket: Socket;
   #calls = 0;
   #idle: NodeJS.Timeout | undefined;
 
-  constructor(stream: Duplex) {
-    this.#stream = stream;
+  constructor(socket: Socket) {
+    this.#socket = socket;
     const session = connect(origin, {
-      createConnection: () => stream,
+      createConnection: () => socket,
       settings: { enablePush: false, initialWindowSize: windowBytes.call },
       maxSessionMemory: 10,
       maxHeaderListPairs: 64,
     });
     session.once("connect", () => session.setLocalWindowSize(windowBytes.connection));
     // A failed call tells why. What isn't HTTP/2 must not leave the program running.
-    session.on("error", () => stream.destroy());
-    session.on("close", () => stream.destroy());
-    stream.on("error", () => session.destroy());
-    stream.on("close", () => session.destroy());
+    session.on("error", () => socket.destroy());
+    session.on("close", () => socket.destroy());
+    socket.on("error", () => session.destroy());
+    socket.on("close", () => session.destroy());
     this.#session = session;
     const sessionManager: SessionManager = {
       authority: origin,
@@ -144,7 +132,6 @@ class OpenConnection implements HelperConnection {
         const call = session.request({ ...headers, ":method": method, ":path": path }, options);
         this.#begin();
         call.once("close", () => this.#end());
-        call[Symbol.asyncIterator] = () => readWhole(call);
         return call;
       },
       notifyResponseByteRead() {},
@@ -179,7 +166,7 @@ class OpenConnection implements HelperConnection {
   close(): void {
     clearTimeout(this.#idle);
     this.#session.destroy();
-    this.#stream.destroy();
+    this.#socket.destroy();
   }
 
   #begin(): void {

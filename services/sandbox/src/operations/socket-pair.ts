@@ -1,0 +1,45 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Duplex } from "node:stream";
+
+/**
+ * Two sockets that are connected with each other, as socketpair(2) makes them, which Node.js lacks. They meet in a folder
+ * that no other user may enter, and which is gone once they have.
+ */
+async function openSocketPair(): Promise<[Socket, Socket]> {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-"));
+  const server = createServer({ pauseOnConnect: true, allowHalfOpen: true });
+  try {
+    const path = join(folder, "pair");
+    await new Promise<void>((resolve, reject) => server.once("error", reject).listen(path, resolve));
+    const accepted = new Promise<Socket>((resolve) => server.once("connection", resolve));
+    const socket = await new Promise<Socket>((resolve, reject) => {
+      const connecting = connect({ path }, () => resolve(connecting)).once("error", reject);
+    });
+    return [socket, await accepted];
+  } finally {
+    server.close();
+    await rm(folder, { recursive: true });
+  }
+}
+
+/**
+ * A socket that is the stream. Node's HTTP/2 fails assertions of its own, which end the process, when a stream that is no
+ * socket breaks at the wrong moment, as a hostile peer can make it. Either one is destroyed with the other.
+ */
+export async function toSocket(stream: Duplex): Promise<Socket> {
+  const [socket, inner] = await openSocketPair().catch((error: unknown) => {
+    stream.destroy();
+    throw error;
+  });
+  // The other end may not answer the end of the socket.
+  socket.once("close", () => inner.destroy());
+  inner.on("error", () => stream.destroy());
+  inner.once("close", () => stream.destroy());
+  stream.on("error", () => inner.destroy());
+  stream.once("close", () => inner.destroy());
+  stream.pipe(inner).pipe(stream);
+  return socket;
+}
