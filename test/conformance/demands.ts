@@ -159,6 +159,7 @@ export const demands: Record<string, Demand> = {
   "POST /sandboxes/provision": { ...member, body: { image_id: "unknown" }, answers: "image_not_found" },
   "POST /sandboxes/wait": { ...member, body: { sandbox_id: "unknown" }, answers: "sandbox_not_found" },
   "GET /sandboxes/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/extend": { ...member, body: { ttl_seconds: 60 }, answers: "sandbox_not_found" },
   "DELETE /sandboxes/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
   "GET /sandbox/monitoring/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
   "GET /sandbox/monitoring/{sandbox_id}/stream": { ...member, answers: "sandbox_not_found" },

@@ -116,6 +116,7 @@ test("has every route of the app and no other, by the names that clients' method
     "POST /sandbox-images: createImage",
     "POST /sandboxes/provision: provisionSandbox",
     "POST /sandboxes/wait: waitForSandbox",
+    "POST /sandboxes/{sandbox_id}/extend: extendSandbox",
     "POST /workspaces/{workspace_id}/members: addMember",
     "POST /workspaces: createWorkspace",
     "PUT /admin/users/{user_id}: updateUser",

@@ -276,6 +276,33 @@ test("a sandbox gets the snapshot of an enabled image", async () => {
   await expect(resolve(imageId, workspace)).rejects.toThrow(refused("IMAGE_DISABLED"));
 });
 
+test("a sandbox gets an image by its name: the workspace's own, else the default, and none of two", async () => {
+  const workspace = newId();
+  const call = onBehalfOf({
+    requestId: newId(),
+    user: {
+      id: "ann",
+      credential: "session",
+      credentialId: "s1",
+      operator: false,
+      workspaceId: workspace,
+      role: "member",
+    },
+    signal: new AbortController().signal,
+    timeoutMs: () => undefined,
+  });
+  const resolve = (image: string) => sandbox().resolveImage({ image }, call);
+  expect((await resolve("Default")).image?.isDefault).toBe(true);
+  const { image: own } = await client().createImage({ name: "Default", image: "alpine:3" }, as(workspace));
+  expect((await resolve("Default")).image?.imageId).toBe(own?.id);
+  expect((await resolve(own?.id ?? "")).image?.imageId).toBe(own?.id);
+  await client().createImage({ name: "Default", image: "alpine:4" }, as(workspace));
+  await expect(resolve("Default")).rejects.toThrow(refused("CONFLICT"));
+  await expect(resolve("other")).rejects.toThrow(refused("IMAGE_NOT_FOUND"));
+  await client().updateImage({ imageId: own?.id ?? "", name: "Off", enabled: false }, as(workspace));
+  await expect(resolve("Off")).rejects.toThrow(refused("IMAGE_DISABLED"));
+});
+
 describe.runIf(hasRegistry)("with a private registry", () => {
   const credential = () => ({ name: "private", url: `http://${registry?.host}`, ...ann });
 

@@ -7,8 +7,16 @@ import {
   SandboxSchema,
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
+import { checkCommand } from "./domain/command.ts";
 import { checkName, generateName } from "./domain/names.ts";
-import { type Requested, type Sandbox, type SandboxState, sandboxStates } from "./domain/sandbox.ts";
+import {
+  lastUseOf,
+  type Requested,
+  type Sandbox,
+  type SandboxState,
+  sandboxStates,
+  ttlSecondsOf,
+} from "./domain/sandbox.ts";
 
 const codes: Record<SandboxState, StateCode> = {
   provisioning: StateCode.PROVISIONING,
@@ -38,12 +46,28 @@ export const toMessage = rememberFrozen((sandbox: Sandbox): SandboxMessage => {
     state: codes[sandbox.state],
     memoryMb: image.memoryMb,
     readinessPort: image.readinessPort,
-    ttlSeconds: image.ttlSeconds,
+    ttlSeconds: ttlSecondsOf(sandbox),
+    lastUsedAt: lastUseOf(sandbox),
+    pull: sandbox.state === "provisioning" ? toPullProgress(sandbox) : undefined,
+    command: sandbox.command ? [...sandbox.command] : [],
+    envNames: sandbox.envNames ? [...sandbox.envNames] : [],
   });
 });
 
-/** Throws VALIDATION_ERROR for a name that could be mistaken for an id. */
-export function toRequested({ name, labels }: ProvisionSandboxRequest): Requested {
+function toPullProgress({ pull }: Sandbox) {
+  return pull && { downloadedBytes: BigInt(pull.downloadedBytes), totalBytes: BigInt(pull.totalBytes) };
+}
+
+/** Throws VALIDATION_ERROR for a name that could be mistaken for an id, and for a command that can't be one. */
+export function toRequested(request: ProvisionSandboxRequest): Requested {
+  const { name, labels, command, ttlSeconds, idleTimeoutSeconds } = request;
   checkName(name);
-  return { name: name || generateName(), labels };
+  checkCommand(command);
+  return {
+    name: name || generateName(),
+    labels,
+    ...(command.length > 0 && { command }),
+    ...(ttlSeconds !== undefined && { ttlSeconds }),
+    ...(idleTimeoutSeconds !== undefined && { idleTimeoutSeconds }),
+  };
 }

@@ -79,7 +79,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     metrics,
   });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
-  const uses = createSandboxUses({ record: async () => {}, logger });
+  const uses = createSandboxUses({ record: store.activity.recordUses, logger });
   const connections = createHelperConnections(runtime.operations);
   const helpers = createSandboxHelpers({
     sandboxes: store.sandboxes,
@@ -123,6 +123,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       );
       return drained;
     },
+    recordUses: uses.flush,
     limits: {
       cpus: settings.cpus,
       pids: settings.pids,
@@ -185,6 +186,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           },
         }),
         await consumeEvents({ bus, store }),
+        uses.start(),
         {
           async stop() {
             connections.close();
@@ -217,6 +219,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       };
     },
     endWaits: () => draining.abort(),
+    flush: uses.flush,
   };
 }
 

@@ -9,7 +9,11 @@ interface StateReason {
 export const stateReasons: Readonly<Record<string, StateReason>> = {
   stopped_by_user: { meaning: "A user stopped it.", hint: "Provision a new one." },
   stopped_by_operator: { meaning: "An operator stopped it.", hint: "Ask the operator before you provision it again." },
-  ttl_expired: { meaning: "Its time to live ended.", hint: "Increase `ttl_seconds` of the image." },
+  ttl_expired: {
+    meaning: "Its time to live ended.",
+    hint: "Increase `ttl_seconds`, or extend it in time with POST /sandboxes/{sandbox_id}/extend.",
+  },
+  idle: { meaning: "Nothing used it for as long as it may be idle.", hint: "Increase `idle_timeout_seconds`." },
   workspace_deleted: { meaning: "Its workspace was deleted.", hint: "Provision it in another workspace." },
   image_pull_unauthorized: {
     meaning: "The registry refused the credential, or there was none.",

@@ -31,7 +31,10 @@ const locations = ["path", "query", "header", "body"] as const;
 type Location = (typeof locations)[number];
 
 interface ObjectSchema {
-  properties: Record<string, { type?: string | string[]; maxProperties?: number; readOnly?: boolean }>;
+  properties: Record<
+    string,
+    { type?: string | string[]; maxItems?: number; maxProperties?: number; readOnly?: boolean }
+  >;
 }
 
 /** The schemas of a route, by location. */
@@ -81,7 +84,7 @@ export function compileCheck(
     if (path) check("path", request.params);
     if (query) check("query", coerceQuery(request.query, queryTypes));
     if (header) check("header", pickHeaders(request, headerNames, violations));
-    if (body) check("body", dropOversizedMaps(request.body, body, violations));
+    if (body) check("body", dropOversized(request.body, body, violations));
     if (knownFields) refuseUnknownFields(request.body, knownFields, violations);
     return violations;
   };
@@ -106,18 +109,19 @@ function refuseUnknownFields(body: unknown, known: object, violations: Violation
 }
 
 /**
- * The body without the entries of fields that have too many, which are reported here: one error for each of the hundred
+ * The body without the fields that have too many entries, which are reported here: one error for each of the hundred
  * thousand entries that fit into a body would keep the process busy for a second.
  */
-function dropOversizedMaps(body: unknown, { properties }: ObjectSchema, violations: Violation[]): unknown {
+function dropOversized(body: unknown, { properties }: ObjectSchema, violations: Violation[]): unknown {
   if (typeof body !== "object" || body === null) return body;
   let reduced: object = body;
-  for (const [name, { maxProperties: most }] of Object.entries(properties)) {
-    const value: unknown = most === undefined ? undefined : Reflect.get(body, name);
-    if (most === undefined || typeof value !== "object" || value === null || Array.isArray(value)) continue;
+  for (const [name, { maxItems, maxProperties }] of Object.entries(properties)) {
+    const value: unknown = Reflect.get(body, name);
+    const most = Array.isArray(value) ? maxItems : maxProperties;
+    if (most === undefined || typeof value !== "object" || value === null) continue;
     if (Object.keys(value).length <= most) continue;
     violations.push({ field: `body.${name}`, issue: `must have ${most} entries or fewer` });
-    reduced = { ...reduced, [name]: {} };
+    reduced = { ...reduced, [name]: Array.isArray(value) ? [] : {} };
   }
   return reduced;
 }
@@ -200,6 +204,8 @@ function issueOf(error: ErrorObject): string {
       return `must be ${error.params.limit} or more`;
     case "maximum":
       return `must be ${error.params.limit} or less`;
+    case "minItems":
+      return error.params.limit === 1 ? "must not be empty" : `must have ${error.params.limit} entries or more`;
     case "minLength":
       return error.params.limit === 1 ? "must not be empty" : `must have ${error.params.limit} characters or more`;
     case "maxLength":

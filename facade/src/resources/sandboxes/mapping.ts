@@ -1,6 +1,8 @@
-import { SandboxSchema, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { ProvisionSandboxRequestSchema, SandboxSchema, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import { opaqueId, present } from "../../pipeline/messages/contract.ts";
 import { createMapper } from "../../pipeline/messages/mapper.ts";
+import { createRequestMapper } from "../../pipeline/messages/request-mapper.ts";
 import * as schemas from "./schemas.ts";
 
 const states = {
@@ -37,6 +39,10 @@ export function fromLabelPairs(labels: readonly string[] | undefined): Record<st
   return Object.fromEntries(wanted);
 }
 
+export const fromProvisionBody = createRequestMapper(ProvisionSandboxRequestSchema, schemas.ProvisionBody);
+
 export const toSandbox = createMapper(SandboxSchema, schemas.Sandbox, {
+  hint: ({ state, stateReason }) => (state === SandboxState.FAILED ? (stateReasons[stateReason]?.hint ?? null) : null),
+  command: ({ command }) => (command.length === 0 ? null : command),
   state: ({ state }) => present(schemas.sandboxStates.find((name) => states[name] === state)),
 });

@@ -1,5 +1,6 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import type { FastifyRequest } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
@@ -8,8 +9,8 @@ import { collectPage } from "../../pipeline/messages/pages.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { imageIdOf } from "../sandbox-images/mapping.ts";
-import { fromLabelPairs, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
-import { ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitBody } from "./schemas.ts";
+import { fromLabelPairs, fromProvisionBody, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
+import { ExtendBody, ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitBody } from "./schemas.ts";
 
 const { method: rpc } = SandboxService;
 const tags = ["Sandboxes"];
@@ -27,6 +28,7 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
           rpc: rpc.provisionSandbox,
           audit: "sandbox.provision",
           errors: ["IMAGE_NOT_FOUND", "IMAGE_DISABLED", "SANDBOX_NAME_CONFLICT", "PROVISIONING_FAILED", "CONFLICT"],
+          check: checkImage,
         },
       },
       schema: {
@@ -39,11 +41,9 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
       },
     },
     async (request, reply) => {
-      const { image_id, name, labels } = request.body;
-      const { sandbox: accepted } = await sandbox.provisionSandbox(
-        { imageId: imageIdOf(image_id), name: name ?? "", labels: labels ?? {} },
-        callFor(request),
-      );
+      const { body } = request;
+      imageIdOf(body.image_id ?? body.image ?? "");
+      const { sandbox: accepted } = await sandbox.provisionSandbox(fromProvisionBody(body), callFor(request));
       return reply.code(201).send(toSandbox(present(accepted)));
     },
   );
@@ -100,12 +100,13 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
       },
     },
     async (request) => {
-      const { limit, cursor, state, label } = request.query;
+      const { limit, cursor, name, state, label } = request.query;
       const labels = fromLabelPairs(label);
       if (!labels) return { sandboxes: [], next_cursor: null };
       const states = fromStateNames(state);
+      const filter = { states, labels, namePrefix: name ?? "" };
       const { rows, nextCursor } = await collectPage({ limit, cursor: cursor ?? "" }, async (page) => {
-        const chunk = await sandbox.listSandboxes({ page, states, labels }, callFor(request));
+        const chunk = await sandbox.listSandboxes({ page, ...filter }, callFor(request));
         return { rows: chunk.sandboxes.map(toSandbox), nextCursor: chunk.nextCursor };
       });
       return { sandboxes: rows, next_cursor: nextCursor || null };
@@ -132,6 +133,36 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
     },
   );
 
+  app.post(
+    "/sandboxes/:sandbox_id/extend",
+    {
+      config: {
+        rules: {
+          rpc: rpc.extendSandbox,
+          audit: "sandbox.extend",
+          errors: ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_READY", "CONFLICT"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Extend a sandbox",
+        description:
+          "It then ends `ttl_seconds` from now, but not earlier than before unless `shorten` is true, and never after " +
+          "the time to live of its image, counted from its start.",
+        headers: WorkspaceHeaders,
+        params: SandboxParams,
+        body: ExtendBody,
+        response: { 200: Sandbox },
+      },
+    },
+    async (request) => {
+      const { ttl_seconds: ttlSeconds, shorten = false } = request.body;
+      const idOrName = sandboxIdOf(request.params.sandbox_id);
+      const { sandbox: extended } = await sandbox.extendSandbox({ idOrName, ttlSeconds, shorten }, callFor(request));
+      return toSandbox(present(extended));
+    },
+  );
+
   app.delete(
     "/sandboxes/:sandbox_id",
     {
@@ -151,6 +182,14 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
     },
   );
 };
+
+/** A sandbox is made of one image. */
+function checkImage({ body }: FastifyRequest): Violation[] {
+  if (typeof body !== "object" || body === null) return [];
+  const [byId, byName] = [Object.hasOwn(body, "image_id"), Object.hasOwn(body, "image")];
+  if (byId && byName) return [{ field: "body.image", issue: "can't be given together with image_id" }];
+  return byId || byName ? [] : [{ field: "body.image_id", issue: "is required, unless image is given" }];
+}
 
 /** The sandbox if it is ready. Otherwise throws an error that says why it is not. */
 function requireReady(sandbox: SandboxMessage): SandboxMessage {

@@ -5,7 +5,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { callOf } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
-import type { ListSandboxesRequest, ProvisionSandboxRequest } from "@sandgate/proto/sandbox/v1/sandbox";
+import type {
+  ExtendSandboxRequest,
+  ListSandboxesRequest,
+  ProvisionSandboxRequest,
+} from "@sandgate/proto/sandbox/v1/sandbox";
 import { SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import {
   LogStream,
@@ -22,12 +26,16 @@ let headers: Record<string, string>;
 let asked: {
   provision?: ProvisionSandboxRequest;
   list?: ListSandboxesRequest;
+  extend?: ExtendSandboxRequest;
   query?: QueryTelemetryRequest;
   tail?: TailTelemetryRequest;
   waitTimeoutMs?: number | undefined;
 };
 /** What the next wait answers with; a function is given the call's signal. */
 let wait: (signal: AbortSignal) => Promise<ReturnType<typeof sandboxMessage>>;
+
+/** What a read of a sandbox answers. */
+let found: ReturnType<typeof sandboxMessage> & { stateReason?: string; command?: string[] };
 
 async function open(): Promise<TestPlatform> {
   return openTestPlatform({
@@ -47,6 +55,10 @@ async function open(): Promise<TestPlatform> {
         },
         getSandbox: ({ idOrName }) => {
           if (idOrName !== "box") throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+          return { sandbox: found };
+        },
+        extendSandbox: (request) => {
+          asked.extend = request;
           return { sandbox: sandboxMessage() };
         },
         waitSandboxes: async (_request, context) => {
@@ -84,6 +96,7 @@ beforeAll(async () => {
 afterAll(() => platform.close());
 beforeEach(async () => {
   asked = {};
+  found = sandboxMessage();
   // A session of its own for each test, since some end it.
   sessionId = randomUUID();
   headers = {
@@ -109,8 +122,10 @@ test("provisions, and answers the whole record", async () => {
     state: "provisioning",
     state_reason: null,
     message: null,
+    hint: null,
     exit_code: null,
     labels: { team: "a", "x\ny": "" },
+    command: null,
     memory_mb: 512,
     readiness_port: null,
     ttl_seconds: null,
@@ -137,12 +152,60 @@ test("reports bad names and labels, and an unknown image by any id", async () =>
   }
 });
 
-test("lists by states and labels", async () => {
-  const url = "/sandboxes?state=ready,failed&label=a:b:c&label=d:";
+test("provisions by an image's name, with a command and a time to live", async () => {
+  const command = ["sh", "-c", "echo $HOME"];
+  const given = { image: "python", name: "box", command, ttl_seconds: 60 };
+  expect((await post("/sandboxes/provision", given)).statusCode).toBe(201);
+  expect(asked.provision).toMatchObject({ imageId: "", image: "python", name: "box", command, ttlSeconds: 60 });
+  expect((await post("/sandboxes/provision", { image: "python", ttl_seconds: null })).statusCode).toBe(201);
+  expect(asked.provision?.ttlSeconds).toBeUndefined();
+});
+
+test.each([
+  [{}, "body.image_id"],
+  [{ image_id: "i", image: "python" }, "body.image"],
+  [{ image: "python", command: [] }, "body.command"],
+  [{ image: "python", command: "true" }, "body.command"],
+  [{ image: "python", command: ["a\0b"] }, "body.command.0"],
+  [{ image: "python", command: Array.from({ length: 5_000 }, () => 1) }, "body.command"],
+  [{ image: "python", ttl_seconds: 59 }, "body.ttl_seconds"],
+  [{ image: "python", ttl_seconds: 86_401 }, "body.ttl_seconds"],
+])("refuses the provision %#", async (body, field) => {
+  const response = await post("/sandboxes/provision", body);
+  expect(response.statusCode).toBe(422);
+  expect(response.json().error.details).toEqual([{ field, issue: expect.stringMatching(/\S/) }]);
+});
+
+test("shows what to do about a failed sandbox, and nothing about another", async () => {
+  const read = async (state: SandboxState, stateReason: string) => {
+    found = { ...sandboxMessage(state), stateReason, command: ["true"] };
+    return (await platform.app.inject({ url: "/sandboxes/box", headers })).json();
+  };
+  expect(await read(SandboxState.FAILED, "out_of_memory")).toMatchObject({
+    hint: expect.stringContaining("memory_mb"),
+    command: ["true"],
+  });
+  expect((await read(SandboxState.FAILED, "not known yet")).hint).toBeNull();
+  expect((await read(SandboxState.STOPPED, "ttl_expired")).hint).toBeNull();
+});
+
+test("extends", async () => {
+  const response = await post("/sandboxes/box/extend", { ttl_seconds: 90, shorten: true });
+  expect(response.json()).toMatchObject({ name: "box" });
+  expect(asked.extend).toMatchObject({ idOrName: "box", ttlSeconds: 90, shorten: true });
+  for (const ttl_seconds of [59, 86_401, "90", null, undefined]) {
+    const refused = await post("/sandboxes/box/extend", { ttl_seconds });
+    expect(refused.json().error.details[0].field).toBe("body.ttl_seconds");
+  }
+});
+
+test("lists by states, labels and the start of a name", async () => {
+  const url = "/sandboxes?state=ready,failed&label=a:b:c&label=d:&name=bo";
   const response = await platform.app.inject({ url, headers });
   expect(response.json()).toMatchObject({ sandboxes: [{ name: "box" }], next_cursor: null });
   expect(asked.list?.states).toEqual([SandboxState.READY, SandboxState.FAILED]);
   expect(asked.list?.labels).toEqual({ a: "b:c", d: "" });
+  expect(asked.list?.namePrefix).toBe("bo");
   expect(asked.list?.page).toMatchObject({ limit: 100, cursor: "" });
   const refused = await platform.app.inject({ url: "/sandboxes?state=ready,gone&label=x", headers });
   expect(refused.json().error.details.map(({ field }: { field: string }) => field)).toEqual([

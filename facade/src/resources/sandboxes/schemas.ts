@@ -1,4 +1,5 @@
 import {
+  ExtendSandboxRequestSchema,
   ListSandboxesRequestSchema,
   ProvisionSandboxRequestSchema,
   WaitSandboxesRequestSchema,
@@ -14,6 +15,7 @@ import {
   NullableInteger,
   NullableMoment,
   NullableText,
+  nullable,
   Page,
   readOnly,
   TextByName,
@@ -23,7 +25,13 @@ import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 export const ProvisionBody = component(
   "ProvisionSandbox",
   {
-    image_id: Type.String(),
+    image_id: Type.Optional(Type.String({ description: "Or `image`. Exactly one of them." })),
+    image: Type.Optional(
+      Type.String({
+        description:
+          "The name of an image as the list shows it, or its id. The workspace's own image goes before a global default.",
+      }),
+    ),
     name: Type.Optional(
       fieldSchema(ProvisionSandboxRequestSchema, "name", {
         pattern: "^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$",
@@ -32,8 +40,23 @@ export const ProvisionBody = component(
       }),
     ),
     labels: Type.Optional(fieldSchema(ProvisionSandboxRequestSchema, "labels")),
+    command: Type.Optional(
+      Type.Array(Type.String({ pattern: "^[^\\x00]*$", "x-issue": "must not contain NUL" }), {
+        ...limitsOf(ProvisionSandboxRequestSchema, "command"),
+        minItems: 1,
+        description:
+          "The program and its arguments, which run instead of the image's entrypoint and command. 64 KiB together.",
+      }),
+    ),
+    ttl_seconds: Type.Optional(
+      nullable(
+        fieldSchema(ProvisionSandboxRequestSchema, "ttl_seconds", {
+          description: "Seconds from its start after which it ends. By default the image's, and at most that.",
+        }),
+      ),
+    ),
   },
-  { image_id: "019a2f3e-8d1c-7c3a-9d0e-2b6f4c1a7e55", name: "first", labels: { purpose: "tests" } },
+  { image: "python", name: "first", labels: { purpose: "tests" }, ttl_seconds: 3600 },
 );
 export const WaitBody = component(
   "WaitForSandbox",
@@ -45,6 +68,18 @@ export const WaitBody = component(
   },
   { sandbox_id: "first", timeout_seconds: 60 },
 );
+export const ExtendBody = component(
+  "ExtendSandbox",
+  {
+    ttl_seconds: fieldSchema(ExtendSandboxRequestSchema, "ttl_seconds", { description: "Seconds from now." }),
+    shorten: Type.Optional(
+      fieldSchema(ExtendSandboxRequestSchema, "shorten", {
+        description: "Allow an earlier end than before. False by default.",
+      }),
+    ),
+  },
+  { ttl_seconds: 3600 },
+);
 export const SandboxParams = Type.Object({ sandbox_id: Type.String({ description: "Id or name." }) });
 export const sandboxStates = ["provisioning", "ready", "stopping", "stopped", "failed"] as const;
 const anyState = sandboxStates.join("|");
@@ -55,6 +90,7 @@ export const StateList = Type.String({
 });
 export const SandboxQuery = Type.Object({
   ...Page,
+  name: Type.Optional(fieldSchema(ListSandboxesRequestSchema, "name_prefix", { description: "How the name begins." })),
   state: Type.Optional(StateList),
   label: Type.Optional(
     Type.Array(Type.String({ pattern: "^[^:]+:", "x-issue": "must be key:value" }), {
@@ -83,11 +119,19 @@ export const Sandbox = component("Sandbox", {
       .join("\n")}`,
   }),
   message: readOnly(NullableText),
+  hint: readOnly(nullable(Type.String({ description: "What its user can do about it, if it failed." }))),
   exit_code: readOnly(NullableInteger),
   labels: TextByName,
+  command: Type.Unsafe<string[] | null>({
+    type: ["array", "null"],
+    items: { type: "string" },
+    description: "What runs instead of the image's entrypoint and command.",
+  }),
   memory_mb: Type.Integer(),
   readiness_port: NullableInteger,
-  ttl_seconds: NullableInteger,
+  ttl_seconds: nullable(
+    Type.Integer({ description: "Seconds from its start after which it ends, unless it is extended." }),
+  ),
   created_by: readOnly(Type.String()),
   created_at: Moment,
   updated_at: Moment,

@@ -14,7 +14,7 @@ import { type ImageView, newImage, readNewImage } from "../domain/images.ts";
 import { toImage, toResolvedImage } from "../messages.ts";
 import type { ImageRegistrySettings } from "../settings.ts";
 import type { ImageRegistryStore } from "../store/store.ts";
-import { createImage, deleteImage, findImage, updateImage } from "../usecases/images.ts";
+import { createImage, deleteImage, findImage, findImageByName, updateImage } from "../usecases/images.ts";
 
 const { method } = ImageRegistryService;
 /** How many images of a whole list are read at once. */
@@ -70,8 +70,9 @@ export function createImageHandlers(o: ServiceContext<ImageRegistrySettings, Ima
       return {};
     },
 
-    async resolveImage({ imageId }, context) {
-      const image = await findImage(store, callOf(context), imageId);
+    async resolveImage({ imageId, image: nameOrId }, context) {
+      const call = callOf(context);
+      const image = imageId ? await findImage(store, call, imageId) : await findImageByName(store, call, nameOrId);
       if (!image.enabled) {
         throw new DomainError("IMAGE_DISABLED", "The image is disabled.", {
           hint: "Enable it with PUT /sandbox-images/{id}, or use another image.",

@@ -43,3 +43,4 @@ export const collectionsOf = (db: Db) => ({
 // Lists name their index: the server may try another that it has to sort for.
 export const newest = "newest";
 export const newestEnabled = "newest_enabled";
+export const byName = "by_name";

@@ -59,6 +59,21 @@ export function describeImages(open: () => Promise<ImageRegistryStore>): void {
       expect(await store.images.find(shared.id, "w1")).toBeDefined();
     });
 
+    test("an image is found by its name, a workspace's own before a default", async () => {
+      const shared = await createImage(store, { workspaceId: "", name: "python" });
+      await createImage(store, { workspaceId: "w2", name: "python" });
+      const find = async (name: string) => (await store.images.findByName(name, "w1")).map(({ id }) => id).sort();
+      expect(await find("python")).toEqual([shared.id]);
+      const registry = await createRegistry(store);
+      const own = await createImage(store, { name: "python", registryId: registry.id });
+      expect(await store.images.findByName("python", "w1")).toEqual([{ ...own, registryName: "private" }]);
+      const second = await createImage(store, { name: "python" });
+      expect(await find("python")).toEqual([own.id, second.id].sort());
+      await createImage(store, { name: "python" });
+      expect(await find("python")).toHaveLength(2);
+      expect(await find("Python")).toEqual([]);
+    });
+
     test("a change of an image commits on the version it was decided on, and only once", async () => {
       const image = await createImage(store);
       expect(

@@ -2,7 +2,14 @@ import { afterPosition, type MongoDatabase, type MongoTransaction } from "@sandg
 import { type ImageRecord, type ImageView, isGlobalDefault } from "../domain/images.ts";
 import { decideCreate, type WorkspaceState } from "../domain/quotas.ts";
 import type { RegistryVersion } from "../domain/registries.ts";
-import { type Collections, collectionsOf, type ImageDocument, newest, newestEnabled } from "./collections.mongo.ts";
+import {
+  byName,
+  type Collections,
+  collectionsOf,
+  type ImageDocument,
+  newest,
+  newestEnabled,
+} from "./collections.mongo.ts";
 import type { ImageFilter, Images } from "./images.ts";
 
 /**
@@ -58,6 +65,12 @@ export function createImages({ db, write }: MongoDatabase): Images {
     async find(imageId, workspaceId) {
       const found = await images.findOne({ _id: imageId, workspaceId: { $in: [workspaceId, ""] } });
       return found ? (await withRegistryNames([found]))[0] : undefined;
+    },
+
+    async findByName(name, workspaceId) {
+      const find = (workspaceId: string) => images.find({ workspaceId, name }).hint(byName).limit(2).toArray();
+      const own = await find(workspaceId);
+      return withRegistryNames(own.length > 0 ? own : await find(""));
     },
 
     async list(filter, after, limit) {

@@ -16,5 +16,12 @@ export function createImages({ read, query, write }: SqliteDatabase<typeof image
       const row = read.get<ImageRow>(`${selectImages} WHERE id = ? AND workspace_id IN (?, '')`, imageId, workspaceId);
       return row && toImageView(row);
     },
+
+    async findByName(name, workspaceId) {
+      const find = (workspaceId: string) =>
+        read.all<ImageRow>(`${selectImages} WHERE workspace_id = ? AND name = ? LIMIT 2`, workspaceId, name);
+      const own = find(workspaceId);
+      return (own.length > 0 ? own : find("")).map(toImageView);
+    },
   };
 }

@@ -2,7 +2,7 @@ import { createCollections, deleteBatch, type MongoMigration, openMongo } from "
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
-import { collectionsOf, newest, newestEnabled } from "./collections.mongo.ts";
+import { byName, collectionsOf, newest, newestEnabled } from "./collections.mongo.ts";
 import { createImages } from "./images.mongo.ts";
 import { createRegistries } from "./registries.mongo.ts";
 import type { ImageRegistryStore } from "./store.ts";
@@ -48,6 +48,11 @@ const migrations: readonly MongoMigration[] = [
     name: "image-registry 4: purged workspaces by age",
     expands: true,
     run: (db) => createCollections(db, { guards: [purgedIndex] }),
+  },
+  {
+    name: "image-registry 5: images by name",
+    expands: true,
+    run: (db) => createCollections(db, { images: [{ name: byName, key: { workspaceId: 1, name: 1 } }] }),
   },
 ];
 

@@ -79,6 +79,7 @@ export const migrations: readonly string[] = [
   END;
   ${sealedIndex({ table: "registries", column: "sealed_password" })}
   `,
+  "CREATE INDEX images_by_name ON images (workspace_id, name);",
 ];
 
 /** How the fields of a record are stored; the column of a field has its name in snake case. */

@@ -24,6 +24,21 @@ export async function findImage(store: ImageRegistryStore, call: Call, imageId: 
   return image;
 }
 
+/**
+ * The image of this id, or of this name: the workspace's own goes before a global default. Throws CONFLICT where two
+ * have the name.
+ */
+export async function findImageByName(store: ImageRegistryStore, call: Call, nameOrId: string): Promise<ImageView> {
+  const image = await store.images.find(nameOrId, workspaceOf(call));
+  if (image) return image;
+  const [named, another] = await store.images.findByName(nameOrId, workspaceOf(call));
+  if (named === undefined) throw new DomainError("IMAGE_NOT_FOUND", "There is no image of this name.");
+  if (another === undefined) return named;
+  throw new DomainError("CONFLICT", `More than one image has the name ${nameOrId}.`, {
+    hint: "Use the image's id: GET /sandbox-images lists all of them.",
+  });
+}
+
 /** @param recordOf the idempotency record of the response with this image */
 export async function createImage(
   { store, settings: { quotas } }: { store: ImageRegistryStore; settings: { quotas: Quotas } },

@@ -52,6 +52,7 @@ export const auditActions = [
   "sandbox.list",
   "sandbox.read",
   "sandbox.read_logs",
+  "sandbox.extend",
   "sandbox.stop",
   "audit_log.read",
 ] as const;

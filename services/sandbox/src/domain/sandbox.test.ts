@@ -5,6 +5,8 @@ import {
   becomeReady,
   beginStop,
   completeStop,
+  endOf,
+  extend,
   fail,
   hasEnded,
   isLive,
@@ -14,6 +16,8 @@ import {
 } from "./sandbox.ts";
 
 const t0 = new Date("2026-01-01T00:00:00Z");
+
+const after = (seconds: number) => new Date(t0.getTime() + seconds * 1000);
 
 function accept(ttlSeconds?: number): Sandbox {
   return acceptSandbox({
@@ -56,6 +60,44 @@ test("the timeline is in order, though the runtime's times are to the second, or
     { phase: "ready", at: at(1_000) },
     { phase: "stopped", at: at(1_500) },
   ]);
+});
+
+test("a time to live of its own goes before the image's", () => {
+  const started = recordStarted({ ...accept(600), ttlSeconds: 60 }, { createdAt: t0, startedAt: t0 }, t0);
+  expect(started.expiresAt).toEqual(after(60));
+});
+
+test("an extension counts from now, and shortens only when it may", () => {
+  const started = recordStarted(accept(), { createdAt: t0, startedAt: t0 }, t0);
+  const ready = { ...started, expiresAt: after(100) };
+  expect(extend(ready, { ttlSeconds: 90, shorten: false }, after(20))).toMatchObject({
+    expiresAt: after(110),
+    version: ready.version + 1,
+  });
+  expect(extend(ready, { ttlSeconds: 80, shorten: false }, after(20))).toBe(ready);
+  expect(extend(ready, { ttlSeconds: 60, shorten: true }, after(20)).expiresAt).toEqual(after(80));
+  // One without an end has none that could be later.
+  expect(extend(started, { ttlSeconds: 60, shorten: false }, t0)).toBe(started);
+  expect(extend(started, { ttlSeconds: 60, shorten: true }, t0).expiresAt).toEqual(after(60));
+});
+
+test("an extension ends at the image's time to live, counted from the start", () => {
+  const ready = recordStarted({ ...accept(600), ttlSeconds: 60 }, { createdAt: t0, startedAt: t0 }, t0);
+  expect(extend(ready, { ttlSeconds: 590, shorten: false }, after(10)).expiresAt).toEqual(after(600));
+  expect(() => extend(ready, { ttlSeconds: 591, shorten: false }, after(10))).toThrow(
+    expect.objectContaining({ reason: "CONFLICT", hint: expect.stringMatching(/600.*00:10:00\.000Z/) }),
+  );
+});
+
+test("a sandbox ends when it was not used for its idle time, or at the end of its time to live before", () => {
+  const ready = becomeReady(accept(), t0);
+  expect(endOf(ready)).toBeUndefined();
+  const mayBeIdle = { ...ready, idleTimeoutSeconds: 60 };
+  // A use of that very moment may be recorded some seconds later.
+  expect(endOf(mayBeIdle)).toEqual({ at: after(66), reason: "idle" });
+  expect(endOf({ ...mayBeIdle, lastUsedAt: after(30) })).toEqual({ at: after(96), reason: "idle" });
+  expect(endOf({ ...mayBeIdle, expiresAt: after(50) })).toEqual({ at: after(50), reason: "ttl_expired" });
+  expect(endOf({ ...mayBeIdle, expiresAt: after(90) })).toEqual({ at: after(66), reason: "idle" });
 });
 
 test("without a time to live nothing expires", () => {

@@ -1,10 +1,18 @@
 // The state machine of a sandbox: its states, the transitions between them, and what each records. No I/O.
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { addMs } from "@sandgate/kit/base/time";
 
 export const sandboxStates = ["provisioning", "ready", "stopping", "stopped", "failed"] as const;
 
 export type SandboxState = (typeof sandboxStates)[number];
 
-export const stopReasons = ["stopped_by_user", "stopped_by_operator", "ttl_expired", "workspace_deleted"] as const;
+export const stopReasons = [
+  "stopped_by_user",
+  "stopped_by_operator",
+  "ttl_expired",
+  "idle",
+  "workspace_deleted",
+] as const;
 
 export type StopReason = (typeof stopReasons)[number];
 
@@ -69,6 +77,12 @@ export interface ImageSnapshot {
   ttlSeconds?: number;
 }
 
+/** How much of an image's layers has come from the registry. */
+export interface PullProgress {
+  downloadedBytes: number;
+  totalBytes: number;
+}
+
 export interface Sandbox {
   id: string;
   /** Grows by one with every change; changes are compare-and-set on it. */
@@ -86,6 +100,14 @@ export interface Sandbox {
   message?: string;
   exitCode?: number;
   labels: Record<string, string>;
+  /** What runs instead of the image's entrypoint and command. */
+  command?: readonly string[];
+  /** Of the environment variables that it was given besides the image's, sorted. */
+  envNames?: readonly string[];
+  /** Seconds. Unset: the image's, which is the longest. */
+  ttlSeconds?: number;
+  /** Seconds without use after which it ends. */
+  idleTimeoutSeconds?: number;
   createdBy: string;
   createdAt: Date;
   updatedAt: Date;
@@ -96,6 +118,10 @@ export interface Sandbox {
   timeline: TimelineEntry[];
   /** What it counts for in the quota of records. Unset in records of earlier versions, which count for nothing. */
   recordBytes?: number;
+  /** When it was used last, as far as that is recorded: the version stays. Unset: not since it was ready. */
+  lastUsedAt?: Date;
+  /** How far the pull of its image is: the version stays. */
+  pull?: PullProgress;
   /** When its container was removed, or was known never to have been created. Unset: there may be a container. */
   cleanedAt?: Date;
 }
@@ -118,16 +144,16 @@ export function hasEnded(state: SandboxState): boolean {
 }
 
 /** What the user who provisions a sandbox decides about it. */
-export type Requested = Pick<Sandbox, "name" | "labels">;
+export type Requested = Pick<Sandbox, "name" | "labels" | "command" | "envNames" | "ttlSeconds" | "idleTimeoutSeconds">;
 
 /** About what a record without labels takes in a database with its indexes. */
 const plainRecordBytes = 2_048;
 /** About what a label takes besides its text. */
 const labelIndexBytes = 128;
 
-function recordBytesOf(labels: Sandbox["labels"]): number {
+function recordBytesOf({ labels, command = [], envNames = [] }: Requested): number {
   const ofIndexes = labelIndexBytes * Object.keys(labels).length;
-  return plainRecordBytes + Buffer.byteLength(JSON.stringify(labels)) + ofIndexes;
+  return plainRecordBytes + Buffer.byteLength(JSON.stringify([labels, command, envNames])) + ofIndexes;
 }
 
 export function acceptSandbox({
@@ -136,7 +162,7 @@ export function acceptSandbox({
 }: Requested & Pick<Sandbox, "id" | "workspaceId" | "image" | "createdBy"> & { now: Date }): Sandbox {
   return {
     ...given,
-    recordBytes: recordBytesOf(given.labels),
+    recordBytes: recordBytesOf(given),
     version: 1,
     state: "provisioning",
     createdAt: now,
@@ -179,11 +205,21 @@ export function recordPulled(sandbox: Sandbox, image: { pinnedReference: string;
   );
 }
 
+/** That it became ready counts as its first use. Undefined: it isn't ready. */
+export function lastUseOf({ lastUsedAt, readyAt }: Pick<Sandbox, "lastUsedAt" | "readyAt">): Date | undefined {
+  return lastUsedAt ?? readyAt;
+}
+
+/** From its start. Undefined: it has no end. */
+export function ttlSecondsOf({ ttlSeconds, image }: Pick<Sandbox, "ttlSeconds" | "image">): number | undefined {
+  return ttlSeconds ?? image.ttlSeconds;
+}
+
 /**
  * The container has run since `startedAt`, by the engine's clock. Its time to live counts from then and is set once.
  */
 export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt: Date }, now: Date): Sandbox {
-  const ttl = sandbox.image.ttlSeconds;
+  const ttl = ttlSecondsOf(sandbox);
   const expiresAt = sandbox.expiresAt ?? (ttl === undefined ? undefined : new Date(o.startedAt.getTime() + ttl * 1000));
   return change(
     sandbox,
@@ -248,16 +284,40 @@ export function hasExpired(sandbox: Pick<Sandbox, "expiresAt">, now: Date): bool
   return sandbox.expiresAt !== undefined && sandbox.expiresAt <= now;
 }
 
+/** A use is recorded up to so much later. */
+const recordingMs = 6_000;
+
+/** When a ready sandbox is to be ended, and why, unless it is used or extended before. Undefined: it has no end. */
+export function endOf(
+  sandbox: Pick<Sandbox, "expiresAt" | "idleTimeoutSeconds" | "lastUsedAt" | "readyAt">,
+): { at: Date; reason: "ttl_expired" | "idle" } | undefined {
+  const { expiresAt, idleTimeoutSeconds } = sandbox;
+  const usedAt = lastUseOf(sandbox);
+  const idleAt = usedAt && idleTimeoutSeconds && addMs(usedAt, idleTimeoutSeconds * 1000 + recordingMs);
+  if (idleAt && (!expiresAt || idleAt < expiresAt)) return { at: idleAt, reason: "idle" };
+  return expiresAt && { at: expiresAt, reason: "ttl_expired" };
+}
+
+/**
+ * A ready sandbox ends so long from now; not earlier than before, unless it may be shortened. Throws CONFLICT for an
+ * end after the image's limit.
+ */
+export function extend(sandbox: Sandbox, o: { ttlSeconds: number; shorten: boolean }, now: Date): Sandbox {
+  const { expiresAt, startedAt, image } = sandbox;
+  const wanted = addMs(now, o.ttlSeconds * 1000);
+  const last = startedAt && image.ttlSeconds !== undefined ? addMs(startedAt, image.ttlSeconds * 1000) : undefined;
+  if (last && wanted > last) {
+    throw new DomainError("CONFLICT", "The sandbox can't be extended beyond the time to live of its image.", {
+      hint: `The image's ttl_seconds of ${image.ttlSeconds}, counted from the start, ends at ${last.toISOString()}.`,
+    });
+  }
+  if (!o.shorten && (expiresAt === undefined || wanted <= expiresAt)) return sandbox;
+  return change(sandbox, { expiresAt: wanted }, now);
+}
+
 /** Why a stopping sandbox is being stopped. */
 export function stopReasonOf({ stateReason }: Sandbox): StopReason {
-  switch (stateReason) {
-    case "stopped_by_operator":
-    case "ttl_expired":
-    case "workspace_deleted":
-      return stateReason;
-    default:
-      return "stopped_by_user";
-  }
+  return stopReasons.find((reason) => reason === stateReason) ?? "stopped_by_user";
 }
 
 /** Seconds between SIGTERM and SIGKILL. Only a stop that somebody requested gives the sandbox time to end by itself. */

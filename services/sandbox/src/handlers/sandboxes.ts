@@ -7,6 +7,7 @@ import { type ProvisionSandboxResponse, SandboxService } from "@sandgate/proto/s
 import type { Sandbox } from "../domain/sandbox.ts";
 import { toMessage, toRequested, toStates } from "../messages.ts";
 import type { SandboxStore } from "../store/store.ts";
+import { extendSandbox } from "../usecases/extend-sandbox.ts";
 import { type ProvisionContext, provisionSandbox } from "../usecases/provision-sandbox.ts";
 import { requireSandbox, stopSandbox } from "../usecases/stop-sandbox.ts";
 import { waitUntilSettled } from "../usecases/wait-until-settled.ts";
@@ -41,7 +42,7 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
         answer(
           await provisionSandbox(o, {
             call,
-            imageId: request.imageId,
+            image: { imageId: request.imageId, image: request.image },
             requested,
             recordFor: (accepted) => recordFor(answer(accepted)),
             signal,
@@ -54,9 +55,9 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
       return { sandbox: toMessage(requireSandbox(await find(context, idOrName))) };
     },
 
-    async listSandboxes({ page, states, labels }, context) {
+    async listSandboxes({ page, states, labels, namePrefix }, context) {
       const workspaceId = workspaceOf(callOf(context));
-      const filter = { states: toStates(states), labels };
+      const filter = { states: toStates(states), labels, namePrefix: namePrefix || undefined };
       const { signal } = context;
       const { rows, nextCursor } = await readPage(page, (limit, after) =>
         sandboxes.list(workspaceId, filter, { limit, signal, ...(after && { after }) }),
@@ -74,6 +75,11 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
         signal: AbortSignal.any([context.signal, o.draining]),
       });
       return { sandboxes: settled.map((sandbox) => toMessage(requireSandbox(sandbox))) };
+    },
+
+    async extendSandbox({ idOrName, ttlSeconds, shorten }, context) {
+      const extended = await extendSandbox(o, { find: () => find(context, idOrName), ttlSeconds, shorten });
+      return { sandbox: toMessage(extended) };
     },
 
     async stopSandbox({ idOrName }, context) {

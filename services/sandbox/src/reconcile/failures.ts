@@ -38,6 +38,16 @@ export function failureOf(error: unknown): Failure | undefined {
   }
 }
 
+/** Characters of a program's name in a message. */
+const longestName = 200;
+
+/** The failure of a start, with the name of the program where the sandbox brought its own command. */
+export function withProgram(failure: Failure, [program]: readonly string[] = []): Failure {
+  if (failure.reason !== "start_failed" || program === undefined) return failure;
+  const name = JSON.stringify(program.slice(0, longestName));
+  return { ...failure, message: `${failure.message.replace(/\.$/, "")} (${name}).` };
+}
+
 /** The sandbox's failure that its container's end means. */
 export function exitFailure({ exitCode, outOfMemory, failure }: Observation): Failure {
   const code = exitCode === undefined ? {} : { exitCode };

@@ -1,10 +1,11 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { untilAborted } from "@sandgate/kit/base/abort";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram } from "prom-client";
 import { expect } from "vitest";
-import { beginStop } from "../domain/sandbox.ts";
+import { beginStop, type Sandbox } from "../domain/sandbox.ts";
 import { purgeWorkspace } from "../usecases/purge-workspace.ts";
 import {
   changes,
@@ -84,6 +85,54 @@ test("kills an expired sandbox at once, also one that expired while the reconcil
   await start();
   await reaches(id, "stopped", "ttl_expired");
   expect(engine.stops[0]).toEqual([id, 0]);
+});
+
+test("one that is extended outlives its first end, also over a restart, and one that is shortened doesn't", async () => {
+  await start();
+  const ids = await Promise.all([provision({ ttlSeconds: 60 }), provision({ ttlSeconds: 60 })]);
+  const [longer, shorter] = await Promise.all(ids.map((id) => reaches(id, "ready")));
+  if (!longer || !shorter) throw new Error("two were provisioned");
+  const endIn = async (sandbox: Sandbox, ms: number) => {
+    await store.sandboxes.update(
+      { ...sandbox, version: sandbox.version + 1, expiresAt: new Date(Date.now() + ms) },
+      [],
+    );
+    changes.announce(sandbox.id);
+  };
+  await endIn(shorter, 500);
+  await reaches(shorter.id, "stopped", "ttl_expired");
+  await endIn(longer, 200);
+  await reconciler.stop();
+  await endIn(await read(longer.id), 60_000);
+  await delay(300);
+  await start();
+  const another = await provision();
+  await reaches(another, "ready");
+  expect((await read(longer.id)).state).toBe("ready");
+});
+
+test("an idle sandbox is killed after its idle time; one that is used, here or by another replica, is not", async () => {
+  const used: string[] = [];
+  await start({
+    recordUses: async () => store.activity.recordUses(used.map((sandboxId) => ({ sandboxId, at: new Date() }))),
+  });
+  const ids = await Promise.all([1, 2, 3].map(() => provision({ idleTimeoutSeconds: 60 })));
+  const [idle, usedHere, usedElsewhere] = await Promise.all(ids.map((id) => reaches(id, "ready")));
+  if (!idle || !usedHere || !usedElsewhere) throw new Error("three were provisioned");
+  await reconciler.stop();
+  const longAgo = new Date(Date.now() - 70_000);
+  for (const sandbox of [idle, usedHere, usedElsewhere]) {
+    await store.sandboxes.update({ ...sandbox, version: sandbox.version + 1, readyAt: longAgo }, []);
+  }
+  await store.activity.recordUses([{ sandboxId: usedElsewhere.id, at: new Date() }]);
+  used.push(usedHere.id);
+  await start({
+    recordUses: async () => store.activity.recordUses(used.map((sandboxId) => ({ sandboxId, at: new Date() }))),
+  });
+  await reaches(idle.id, "stopped", "idle");
+  expect(engine.stops).toContainEqual([idle.id, 0]);
+  await until(async () => expect((await read(usedHere.id)).lastUsedAt).toBeDefined());
+  for (const { id } of [usedHere, usedElsewhere]) expect((await read(id)).state).toBe("ready");
 });
 
 test("a container that exits at once has its start recorded, and its logs are read before it is removed", async () => {

@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { monotonicMs } from "@sandgate/kit/base/time";
 import type { Counter } from "prom-client";
-import { beginStop, completeStop, graceSeconds, hasExpired, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
+import { beginStop, completeStop, endOf, graceSeconds, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
@@ -10,7 +10,7 @@ import type { Retries } from "./retries.ts";
 import type { Next } from "./work-queue.ts";
 
 export interface LifecycleOptions {
-  store: Pick<SandboxStore, "unfinished">;
+  store: Pick<SandboxStore, "sandboxes" | "unfinished">;
   runtime: RuntimeLifecycle;
   records: Records;
   retries: Retries;
@@ -19,6 +19,8 @@ export interface LifecycleOptions {
    * nobody can be asked.
    */
   awaitDrained(sandboxId: string, signal: AbortSignal): Promise<boolean>;
+  /** Records the uses of sandboxes that this process knows of. */
+  recordUses(): Promise<void>;
   disk: Pick<DiskWatch, "failureOf">;
   limits: {
     /** How long the question is repeated while nobody answers. */
@@ -55,11 +57,20 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
     }
   }
 
+  async function isInUse({ id, lastUsedAt }: Sandbox): Promise<boolean> {
+    await o.recordUses();
+    const now = await store.sandboxes.get(id);
+    return now?.lastUsedAt?.getTime() !== lastUsedAt?.getTime();
+  }
+
   return {
     async watchReady(sandbox) {
-      const { id, expiresAt } = sandbox;
-      if (hasExpired(sandbox, new Date())) {
-        await records.save(beginStop(sandbox, "ttl_expired", new Date()));
+      const { id } = sandbox;
+      const end = endOf(sandbox);
+      if (end && end.at <= new Date()) {
+        // Uses that this process knows of may not be recorded yet, as after the machine stood still.
+        if (end.reason === "idle" && (await isInUse(sandbox))) return "again";
+        await records.save(beginStop(sandbox, end.reason, new Date()));
         return "again";
       }
       const seen = await runtime.inspect(id);
@@ -77,7 +88,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
         o.requestSweep();
       }
       retries.forget(id);
-      return expiresAt ? { retryInMs: Math.max(0, expiresAt.getTime() - Date.now()) } : "idle";
+      return end ? { retryInMs: Math.max(0, end.at.getTime() - Date.now()) } : "idle";
     },
 
     async finishStop(sandbox) {

@@ -130,6 +130,10 @@ test("a sandbox that the engine refuses fails with the engine's message", async 
   await start();
   engine.refusal = new DomainError("PROVISIONING_FAILED", "no such command");
   expect((await reaches(await provision(), "failed", "start_failed")).message).toBe("no such command");
+  engine.refusal = new DomainError("PROVISIONING_FAILED", "It lacks its command.");
+  const command = ["/no/such\nprogram", "with", "arguments"];
+  const failed = await reaches(await provision({ command }), "failed", "start_failed");
+  expect(failed.message).toBe('It lacks its command ("/no/such\\nprogram").');
 });
 
 test("rules that can't be set are tried again, and fail a sandbox only when that goes on", async () => {

@@ -46,6 +46,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       memoryMb: image.memoryMb,
       cpus: limits.cpus,
       pids: limits.pids,
+      ...(sandbox.command && { command: sandbox.command }),
       ...(image.ttlSeconds === undefined ? {} : { ttlSeconds: image.ttlSeconds }),
       ...(image.readinessPort === undefined ? {} : { readinessPort: image.readinessPort }),
       findAccess: async () => access ?? o.findAccess(sandbox),

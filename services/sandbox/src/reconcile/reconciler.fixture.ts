@@ -37,6 +37,7 @@ export function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void>
     },
     findAccess: async () => ({ registryHost: "registry.example", username: "", password: "", volumes: [] }),
     awaitDrained: async () => true,
+    recordUses: async () => {},
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
     diskLimits: { mb: 16, inodes: 1_024 },
     findFree: async () => ({ bytes: 1_000_000_000, inodes: 1_000_000 }),
@@ -51,18 +52,22 @@ export function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void>
   return reconciler.start();
 }
 
-export async function provision(
-  o: { isDefault?: boolean; ttlSeconds?: number; acceptedAt?: Date } = {},
-): Promise<string> {
+interface ProvisionOptions {
+  isDefault?: boolean;
+  ttlSeconds?: number;
+  acceptedAt?: Date;
+  command?: string[];
+  idleTimeoutSeconds?: number;
+}
+
+export async function provision(o: ProvisionOptions = {}): Promise<string> {
   const id = await provisionBefore(o);
   reconciler.wake(id);
   return id;
 }
 
 /** Its record alone, as the reconciler finds it when it starts. */
-export async function provisionBefore(
-  o: { isDefault?: boolean; ttlSeconds?: number; acceptedAt?: Date } = {},
-): Promise<string> {
+export async function provisionBefore(o: ProvisionOptions = {}): Promise<string> {
   const id = newId();
   const sandbox = acceptSandbox({
     id,
@@ -77,6 +82,8 @@ export async function provisionBefore(
       ...(o.ttlSeconds === undefined ? {} : { ttlSeconds: o.ttlSeconds }),
     },
     labels: {},
+    ...(o.command && { command: o.command }),
+    ...(o.idleTimeoutSeconds !== undefined && { idleTimeoutSeconds: o.idleTimeoutSeconds }),
     createdBy: "u1",
     now: o.acceptedAt ?? new Date(),
   });

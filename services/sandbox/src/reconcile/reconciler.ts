@@ -31,6 +31,7 @@ export interface ReconcilerOptions {
   pullImage: ProvisioningOptions["pullImage"];
   findAccess: ProvisioningOptions["findAccess"];
   awaitDrained: LifecycleOptions["awaitDrained"];
+  recordUses: LifecycleOptions["recordUses"];
   limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];
   diskLimits: DiskWatchOptions["limits"];
   findFree: DiskWatchOptions["findFree"];

@@ -4,7 +4,7 @@ import { sandboxStateEntered } from "../events.ts";
 import type { Observation } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "../usecases/changes.ts";
-import { exitFailure, type Failure } from "./failures.ts";
+import { exitFailure, type Failure, withProgram } from "./failures.ts";
 
 /** Writes the reconciler's changes. False: the record has changed meanwhile and has to be read again. */
 export interface Records {
@@ -37,7 +37,8 @@ export function createRecords(o: {
     return isSaved;
   }
 
-  function saveFailure(sandbox: Sandbox, failure: Failure): Promise<boolean> {
+  function saveFailure(sandbox: Sandbox, seen: Failure): Promise<boolean> {
+    const failure = withProgram(seen, sandbox.command);
     const { reason, message: cause, detail } = failure;
     logger.info({ sandboxId: sandbox.id, reason, cause, detail }, "a sandbox failed");
     return save(fail(sandbox, failure, new Date()));

@@ -3,7 +3,7 @@ import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { monotonicMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
-import { hasExpired, isLive } from "../domain/sandbox.ts";
+import { endOf, isLive } from "../domain/sandbox.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import { readUnfinished } from "../usecases/unfinished-sandboxes.ts";
@@ -76,10 +76,12 @@ export function createSweeps(o: SweepOptions): Sweeps {
           await saveLost(sandbox.id);
         }
       }
-      const isWell = sandbox.state === "ready" && seen?.phase === "running" && !hasExpired(sandbox, new Date());
+      const end = endOf(sandbox);
+      const leftMs = end && end.at.getTime() - Date.now();
+      const isWell = sandbox.state === "ready" && seen?.phase === "running" && (leftMs === undefined || leftMs > 0);
       if (!isWell) queue.wake(sandbox.id);
       // After a restart no pass is planned. The list shows that this one runs, so its next pass is at its end.
-      else if (sandbox.expiresAt) queue.plan(sandbox.id, sandbox.expiresAt.getTime() - Date.now());
+      else if (leftMs !== undefined) queue.plan(sandbox.id, leftMs);
     }
     missing = missingNow;
     await orphanRemoval.remove([...orphans.values()], listed.length);

@@ -85,20 +85,22 @@ test("comes back after the time that a pass named, and at a wake before it", asy
   expect(held.begun).toEqual(["a", "a", "a"]);
 });
 
-test("a planned pass comes at its time, and doesn't replace one that is running or planned", async () => {
+test("a planned pass comes at its time, and doesn't replace one that is running or planned earlier", async () => {
   held = createHeldQueue();
   queue.plan("a", 20);
   queue.plan("a", 60_000);
   queue.plan("b", 60_000);
-  queue.plan("b", 1);
+  queue.plan("b", 30);
   vi.advanceTimersByTime(19);
   expect(held.begun).toEqual([]);
   vi.advanceTimersByTime(1);
   expect(held.begun).toEqual(["a"]);
   queue.plan("a", 1);
   await held.end("idle");
-  vi.advanceTimersByTime(1_000);
+  vi.advanceTimersByTime(9);
   expect(held.begun).toEqual(["a"]);
+  vi.advanceTimersByTime(60_000);
+  expect(held.begun).toEqual(["a", "b"]);
 });
 
 test("runs again after a failure when it is asked to", async () => {

@@ -1,3 +1,4 @@
+import { monotonicMs } from "@sandgate/kit/base/time";
 import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
 
 /** What follows a pass: another one at once, none until the id is woken, or one after a time. */
@@ -17,7 +18,7 @@ export interface WorkQueue {
   /** Aborts the id's running pass, if there is one, and begins another. */
   restart(id: string): void;
   isRunning(id: string): boolean;
-  /** Plans a pass over the id after `ms`, unless one is running or planned already. */
+  /** Plans a pass over the id after `ms`, unless one is running, or planned for then or earlier. */
   plan(id: string, ms: number): void;
   /** Aborts all passes and waits for their ends. Nothing begins afterwards. */
   stop(): Promise<void>;
@@ -42,7 +43,7 @@ export function createWorkQueue(o: {
   onIdle?(id: string): void;
 }): WorkQueue {
   const runs = new Map<string, Run>();
-  const timers = new Map<string, NodeJS.Timeout>();
+  const timers = new Map<string, { timer: NodeJS.Timeout; atMs: number }>();
   let stopped = false;
 
   async function work(id: string, { abort: { signal }, wakeup }: Run): Promise<Next> {
@@ -67,11 +68,11 @@ export function createWorkQueue(o: {
   }
 
   function plan(id: string, ms: number): void {
-    if (stopped || runs.has(id) || timers.has(id)) return;
-    timers.set(
-      id,
-      setTimeout(() => wake(id), ms),
-    );
+    const planned = timers.get(id);
+    const atMs = monotonicMs() + ms;
+    if (stopped || runs.has(id) || (planned && planned.atMs <= atMs)) return;
+    clearTimeout(planned?.timer);
+    timers.set(id, { timer: setTimeout(() => wake(id), ms), atMs });
   }
 
   function wake(id: string): void {
@@ -81,7 +82,7 @@ export function createWorkQueue(o: {
       running.wakeup.wake();
       return;
     }
-    clearTimeout(timers.get(id));
+    clearTimeout(timers.get(id)?.timer);
     timers.delete(id);
     if (stopped || !o.owns(id)) {
       return;
@@ -109,7 +110,7 @@ export function createWorkQueue(o: {
     plan,
     async stop() {
       stopped = true;
-      for (const timer of timers.values()) {
+      for (const { timer } of timers.values()) {
         clearTimeout(timer);
       }
       timers.clear();

@@ -16,13 +16,18 @@ export interface RuntimeSpec {
   workspaceId: string;
   /** As in `PinnedImage.pinnedReference`. */
   reference: string;
+  /** Runs instead of the image's entrypoint and command. Unset: these. */
+  command?: readonly string[];
   /** MiB, without swap. A container that uses more is killed. */
   memoryMb: number;
   /** Cores, fractions allowed. */
   cpus: number;
   /** Processes and threads at once, at most. */
   pids: number;
-  /** The sandbox's time to live from its start, for runtimes that can enforce one; others ignore it. */
+  /**
+   * The longest time to live from its start, for runtimes that can enforce one; others ignore it. The platform may end
+   * the sandbox earlier.
+   */
   ttlSeconds?: number;
   /** What will be probed, for runtimes that probe by themselves. */
   readinessPort?: number;

@@ -51,6 +51,8 @@ const filters: [string, SandboxFilter][] = [
   ["a label that most have, and a state", { states: ["ready"], labels: { kind: "ended" } }],
   ["a label that most have, and several states", { states: ["provisioning", "ready"], labels: { kind: "ended" } }],
   ["several labels", { states: [], labels: { kind: "ended", purpose: "build" } }],
+  ["few of a name", { states: [], labels: {}, namePrefix: "we" }],
+  ["few of a name, a state and a label", { states: ["ready"], labels: { kind: "ended" }, namePrefix: "n-1" }],
   ["several labels and a state", { states: ["provisioning"], labels: { purpose: "build", run: "2", kind: "ended" } }],
 ];
 const pages: [string, { after?: typeof after }][] = [
@@ -128,13 +130,17 @@ describe("lists on SQLite", () => {
       sandboxOf(number, { side: number < half ? "old" : "new", [number < half ? "left" : "right"]: "yes", all: "yes" }),
     );
     await Promise.all(all.map((sandbox) => store.sandboxes.create(sandbox, withoutQuotas)));
-    const list = (labels: Record<string, string>) =>
+    const list = (labels: Record<string, string>, namePrefix?: string) =>
       store.sandboxes
-        .list(workspaceId, { states: [], labels }, { limit: 5 })
+        .list(workspaceId, { states: [], labels, namePrefix }, { limit: 5 })
         .then((found) => found.map(({ id }) => id));
     const newest = (sandboxes: Sandbox[]) => sandboxes.map(({ id }) => id).reverse();
     expect(await list({ all: "yes", side: "old" })).toEqual(newest(all.slice(half - 5, half)));
     expect(await list({ right: "yes", side: "old" })).toEqual([]);
+    // So many names begin so that they are looked for among the newest.
+    expect(await list({}, "n-1")).toEqual(newest(all.slice(1_995, 2_000)));
+    expect(await list({ side: "old" }, "n-1")).toEqual(newest(all.slice(half - 5, half)));
+    expect(await list({}, "n-149")).toEqual(newest(all.slice(1_495, 1_500)));
     const rare = sandboxOf(half + 0.5, { all: "yes", rare: "yes" });
     await store.sandboxes.create(rare, withoutQuotas);
     expect(await list({ all: "yes", rare: "yes" })).toEqual([rare.id]);

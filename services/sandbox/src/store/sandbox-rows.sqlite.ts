@@ -7,14 +7,22 @@ import type { Sandbox } from "../domain/sandbox.ts";
 export interface Row {
   record: string;
   cleaned_at: number | null;
+  last_used_at: number | null;
+  downloaded_bytes: number | null;
+  total_bytes: number | null;
 }
+
+export const rowColumns = "record, cleaned_at, last_used_at, downloaded_bytes, total_bytes";
 
 /** T as JSON holds it: with its dates as text. */
 type Stored<T> = T extends Date ? string : T extends object ? { [K in keyof T]: Stored<T[K]> } : T;
 
+/** What has a column of its own, since it changes without the record's version. */
+type Unversioned = "cleanedAt" | "lastUsedAt" | "pull";
+
 /** Dates as ISO text. */
 export function encodeRecord(sandbox: Sandbox): string {
-  const { cleanedAt: _, ...record } = sandbox;
+  const { cleanedAt: _cleanedAt, lastUsedAt: _lastUsedAt, pull: _pull, ...record } = sandbox;
   return JSON.stringify(record);
 }
 
@@ -23,7 +31,8 @@ export function encodeRecord(sandbox: Sandbox): string {
  * forgotten doesn't compile.
  */
 export function decodeRow(row: Row): Sandbox {
-  const stored: Stored<Omit<Sandbox, "cleanedAt">> = JSON.parse(row.record);
+  const stored: Stored<Omit<Sandbox, Unversioned>> = JSON.parse(row.record);
+  const { downloaded_bytes: downloadedBytes, total_bytes: totalBytes } = row;
   const { createdAt, updatedAt, startedAt, readyAt, expiresAt, stoppedAt, timeline, ...others } = stored;
   return {
     ...others,
@@ -35,6 +44,8 @@ export function decodeRow(row: Row): Sandbox {
     ...(stoppedAt !== undefined && { stoppedAt: new Date(stoppedAt) }),
     timeline: timeline.map(({ at, ...entry }) => ({ ...entry, at: new Date(at) })),
     ...(row.cleaned_at !== null && { cleanedAt: new Date(row.cleaned_at) }),
+    ...(row.last_used_at !== null && { lastUsedAt: new Date(row.last_used_at) }),
+    ...(downloadedBytes !== null && totalBytes !== null && { pull: { downloadedBytes, totalBytes } }),
   };
 }
 
@@ -47,12 +58,21 @@ const maxRemembered = 1_000;
  * what is remembered is never old.
  */
 export function createDecoder(): (row: Row) => Sandbox {
-  const remembered = new LRUCache<string, { cleanedAt: number | null; sandbox: Sandbox }>({ max: maxRemembered });
+  const remembered = new LRUCache<string, { row: Row; sandbox: Sandbox }>({ max: maxRemembered });
   return (row) => {
     const known = remembered.get(row.record);
-    if (known && known.cleanedAt === row.cleaned_at) return known.sandbox;
+    if (known && hasSameColumns(known.row, row)) return known.sandbox;
     const sandbox = deepFreeze(decodeRow(row));
-    remembered.set(row.record, { cleanedAt: row.cleaned_at, sandbox });
+    remembered.set(row.record, { row, sandbox });
     return sandbox;
   };
+}
+
+function hasSameColumns(one: Row, other: Row): boolean {
+  return (
+    one.cleaned_at === other.cleaned_at &&
+    one.last_used_at === other.last_used_at &&
+    one.downloaded_bytes === other.downloaded_bytes &&
+    one.total_bytes === other.total_bytes
+  );
 }

@@ -2,7 +2,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Quotas } from "../domain/quota.ts";
 import { becomeReady, beginStop, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
-import type { InstallationFilter } from "./sandboxes.ts";
+import type { InstallationFilter, SandboxFilter } from "./sandboxes.ts";
 import { createSandbox, endSandbox, now, reasonOf, sandboxOf, withoutQuotas } from "./store.fixture.ts";
 import type { SandboxStore } from "./store.ts";
 
@@ -135,6 +135,53 @@ export function describeSandboxes(name: string, open: () => Promise<SandboxStore
         { limit: 10 },
       );
       expect(ids(even)).toEqual([newestFirst[0], newestFirst[2], newestFirst[4]]);
+    });
+
+    test("lists by the start of a name, with states, labels and pages", async () => {
+      const make = (name: string, labels = {}) => create(sandboxOf({ workspaceId, name, labels }));
+      const [first, second, third] = [await make("web-b"), await make("web-a", { tier: "1" }), await make("web")];
+      for (const name of ["we", "wex", "we-b", "xweb"]) await make(name, { tier: "1" });
+      await create(sandboxOf({ workspaceId: newId(), name: "web-b" }));
+      await end(first);
+      const list = async (namePrefix: string, more: Partial<SandboxFilter> = {}, limit = 10, after?: Sandbox) =>
+        store.sandboxes
+          .list(workspaceId, { states: [], labels: {}, namePrefix, ...more }, { limit, ...(after && { after }) })
+          .then((found) => found.map(({ name }) => name));
+      expect(await list("web")).toEqual(["web", "web-a", "web-b"]);
+      expect(await list("web-")).toEqual(["web-a", "web-b"]);
+      expect(await list("web-b")).toEqual(["web-b"]);
+      expect(await list("web", {}, 2)).toEqual(["web", "web-a"]);
+      expect(await list("web", {}, 2, second)).toEqual(["web-b"]);
+      expect(await list("web", {}, 2, third)).toEqual(["web-a", "web-b"]);
+      expect(await list("web", { states: ["failed", "ready"] })).toEqual(["web-b"]);
+      expect(await list("web", { labels: { tier: "1" } })).toEqual(["web-a"]);
+      expect(await list("web", { labels: { tier: "1" }, states: ["failed"] })).toEqual([]);
+      expect(await list("é")).toEqual([]);
+    });
+
+    test("records uses and pulls without a new version, which no change of the record undoes", async () => {
+      const before = await create(sandboxOf({ workspaceId, labels: { $set: "$name" } }));
+      const [earlier, later] = [new Date(now().getTime() + 1), new Date(now().getTime() + 2)];
+      const used = (at: Date) =>
+        store.activity.recordUses([
+          { sandboxId: newId(), at },
+          { sandboxId: before.id, at },
+        ]);
+      await used(later);
+      await used(earlier);
+      await store.activity.recordPull(before.id, { downloadedBytes: 1, totalBytes: 5_000_000_000 });
+      const activity = { lastUsedAt: later, pull: { downloadedBytes: 1, totalBytes: 5_000_000_000 } };
+      expect(await store.sandboxes.get(before.id)).toEqual({ ...before, ...activity });
+      const ready = becomeReady(before, now());
+      expect(await store.sandboxes.update(ready, [])).toBe(true);
+      expect(await store.sandboxes.get(before.id)).toEqual({ ...ready, ...activity });
+      expect(await store.sandboxes.list(workspaceId, { states: [], labels: {} }, { limit: 1 })).toEqual([
+        { ...ready, ...activity },
+      ]);
+      await used(new Date(later.getTime() + 1));
+      expect((await store.sandboxes.get(before.id))?.lastUsedAt).toEqual(new Date(later.getTime() + 1));
+      const [unfinished] = await store.unfinished.list({ limit: 1 });
+      expect(unfinished).toMatchObject({ readyAt: ready.readyAt, lastUsedAt: new Date(later.getTime() + 1) });
     });
 
     test("lists by state and label what has changed since, and several states in one order", async () => {

@@ -10,7 +10,14 @@ import {
 } from "../domain/quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState, sandboxStates } from "../domain/sandbox.ts";
 import type { Usages } from "./quota-owners.mongo.ts";
-import type { ListPosition, Retention, Sandboxes, UnfinishedSandbox, UnfinishedSandboxes } from "./sandboxes.ts";
+import type {
+  ListPosition,
+  Retention,
+  SandboxActivity,
+  Sandboxes,
+  UnfinishedSandbox,
+  UnfinishedSandboxes,
+} from "./sandboxes.ts";
 
 interface StoredLabel {
   name: string;
@@ -29,6 +36,7 @@ interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
 
 /** Lists name their index: the server may try another that it has to sort for. */
 export const sandboxIndexes = {
+  byName: "by_name",
   newest: "newest",
   newestByState: "newest_by_state",
   newestByLabel: "newest_by_label",
@@ -38,7 +46,15 @@ export const sandboxIndexes = {
 
 const sandboxesOf = (db: Db) => db.collection<SandboxDocument>("sandboxes");
 
-function toDocument({ id, labels, cleanedAt: _, ...record }: Sandbox): SandboxDocument {
+/** Without what is recorded between the changes of a record. */
+function toDocument({
+  id,
+  labels,
+  cleanedAt: _cleanedAt,
+  lastUsedAt: _lastUsedAt,
+  pull: _pull,
+  ...record
+}: Sandbox): SandboxDocument {
   return {
     _id: id,
     ...record,
@@ -51,6 +67,11 @@ function toDocument({ id, labels, cleanedAt: _, ...record }: Sandbox): SandboxDo
 function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record }: SandboxDocument): Sandbox {
   return { id: _id, ...record, labels: Object.fromEntries(labels.map(({ name, value }) => [name, value])) };
 }
+
+/** The names that begin so: they are of `a` to `z`, digits and dashes, which all come before a brace. */
+const namesFrom = (prefix: string) => ({ $gte: prefix, $lt: `${prefix}{` });
+
+const { byName } = sandboxIndexes;
 
 type Which = NonNullable<Parameters<ReturnType<typeof sandboxesOf>["find"]>[0]>;
 type EndedRecord = Pick<SandboxDocument, "_id" | "workspaceId" | "recordBytes">;
@@ -76,7 +97,7 @@ function createRecordDeletion(db: Db, usages: Usages) {
   };
 }
 
-/** Labels of more sandboxes are not counted further. */
+/** Labels and prefixes of more sandboxes are not counted further. */
 const mostCounted = 1000;
 
 export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): Sandboxes {
@@ -124,6 +145,12 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
     return (await found.limit(limit).toArray()).map(toSandbox);
   }
 
+  /** Whether few names begin so: more than that are found soon among the newest. */
+  async function hasFew(workspaceId: string, namePrefix: string): Promise<boolean> {
+    const options = { hint: byName, limit: mostCounted };
+    return (await sandboxes.countDocuments({ workspaceId, name: namesFrom(namePrefix) }, options)) < mostCounted;
+  }
+
   return {
     create(sandbox, o, signal) {
       const { installation, user } = o.quotas;
@@ -145,9 +172,10 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
     update: (sandbox, events) =>
       write(
         async (tx) => {
-          const before = await sandboxes.findOneAndReplace(
+          const activity = { lastUsedAt: "$lastUsedAt", pull: "$pull" };
+          const before = await sandboxes.findOneAndUpdate(
             { _id: sandbox.id, version: sandbox.version - 1 },
-            toDocument(sandbox),
+            [{ $replaceWith: { $mergeObjects: [{ $literal: toDocument(sandbox) }, activity] } }],
             { session: tx.session, projection: { state: 1 } },
           );
           if (!before) return false;
@@ -170,7 +198,7 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
       return found ? toSandbox(found) : undefined;
     },
 
-    async list(workspaceId, { states, labels }, page) {
+    async list(workspaceId, { states, labels, namePrefix }, page) {
       // An index that has the states in it gives a list in its order only for states that are named.
       const among = states.length === 0 && Object.keys(labels).length > 0 ? sandboxStates : states;
       const wanted = await orderByRarity(workspaceId, among, labels);
@@ -179,7 +207,9 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
         workspaceId,
         ...(among.length > 0 && { state: { $in: [...among] } }),
         ...(wanted.length > 0 && { labels: { $all: wanted } }),
+        ...(namePrefix && { name: namesFrom(namePrefix) }),
       };
+      if (namePrefix && (await hasFew(workspaceId, namePrefix))) return list(matching, byName, page);
       return list(matching, wanted.length > 0 ? newestByLabel : among.length > 0 ? newestByState : newest, page);
     },
 
@@ -207,6 +237,9 @@ export function createUnfinishedSandboxes(db: Db): UnfinishedSandboxes {
         .project<Omit<UnfinishedSandbox, "id"> & { _id: string }>({
           state: 1,
           startedAt: 1,
+          readyAt: 1,
+          lastUsedAt: 1,
+          idleTimeoutSeconds: 1,
           expiresAt: 1,
           pinnedReference: 1,
         })
@@ -229,6 +262,23 @@ export function createUnfinishedSandboxes(db: Db): UnfinishedSandboxes {
         { _id: id, uncleaned: true, state: { $in: ["stopped", "failed"] } },
         { $set: { cleanedAt: at }, $unset: { uncleaned: true } },
       );
+    },
+  };
+}
+
+export function createActivity(db: Db): SandboxActivity {
+  const sandboxes = sandboxesOf(db);
+  return {
+    async recordUses(uses) {
+      await sandboxes.bulkWrite(
+        uses.map(({ sandboxId, at }) => ({
+          updateOne: { filter: { _id: sandboxId }, update: { $max: { lastUsedAt: at } } },
+        })),
+        { ordered: false },
+      );
+    },
+    async recordPull(sandboxId, pull) {
+      await sandboxes.updateOne({ _id: sandboxId }, { $set: { pull } });
     },
   };
 }

@@ -1,10 +1,10 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { type CreateState, checkCreate, chooseEvicted, needsEviction, type Quotas } from "../domain/quota.ts";
-import { hasEnded, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { hasEnded, type PullProgress, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import { labelKeysOf } from "./label-keys.sqlite.ts";
 import { assignQuotaOwner, releaseRecords, releaseUsage, reserveUsage } from "./quota-owners.sqlite.transactions.ts";
-import { decodeRow, encodeRecord, type Row } from "./sandbox-rows.sqlite.ts";
-import type { CreateOptions } from "./sandboxes.ts";
+import { decodeRow, encodeRecord, type Row, rowColumns } from "./sandbox-rows.sqlite.ts";
+import type { CreateOptions, SandboxUsed } from "./sandboxes.ts";
 
 function isNameTaken({ db }: Transaction, { workspaceId, name }: Sandbox): boolean {
   const live = "SELECT 1 FROM sandboxes WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')";
@@ -48,7 +48,7 @@ function changeLabelKeys({ db }: Transaction, sandbox: Sandbox, from: SandboxSta
 }
 
 function findRecords({ db }: Transaction, which: string, ...parameters: (string | number | Date)[]): Sandbox[] {
-  return db.all<Row>(`SELECT record, cleaned_at FROM sandboxes WHERE ${which}`, ...parameters).map(decodeRow);
+  return db.all<Row>(`SELECT ${rowColumns} FROM sandboxes WHERE ${which}`, ...parameters).map(decodeRow);
 }
 
 /** Returns how many. */
@@ -123,6 +123,24 @@ export const sandboxTransactions = {
       "UPDATE sandboxes SET cleaned_at = ? WHERE id = ? AND cleaned_at IS NULL AND state IN ('stopped', 'failed')",
       at,
       id,
+    );
+  },
+
+  recordUses({ db }: Transaction, uses: readonly SandboxUsed[]): void {
+    for (const { sandboxId, at } of uses) {
+      db.run(
+        "UPDATE sandboxes SET last_used_at = :at WHERE id = :id AND (last_used_at IS NULL OR last_used_at < :at)",
+        { id: sandboxId, at },
+      );
+    }
+  },
+
+  recordPull({ db }: Transaction, sandboxId: string, { downloadedBytes, totalBytes }: PullProgress): void {
+    db.run(
+      "UPDATE sandboxes SET downloaded_bytes = ?, total_bytes = ? WHERE id = ?",
+      downloadedBytes,
+      totalBytes,
+      sandboxId,
     );
   },
 

@@ -1,9 +1,9 @@
 import type { Sandbox, SandboxState } from "../domain/sandbox.ts";
-import { createDecoder, decodeRow, type Row } from "./sandbox-rows.sqlite.ts";
-import type { Retention, Sandboxes, UnfinishedSandboxes } from "./sandboxes.ts";
+import { createDecoder, decodeRow, type Row, rowColumns } from "./sandbox-rows.sqlite.ts";
+import type { Retention, SandboxActivity, Sandboxes, UnfinishedSandboxes } from "./sandboxes.ts";
 import type { Database } from "./store.sqlite.ts";
 
-const select = "SELECT record, cleaned_at FROM sandboxes";
+const select = `SELECT ${rowColumns} FROM sandboxes`;
 
 export function createSandboxes({ read, remember, query, write }: Database): Sandboxes {
   const decode = createDecoder();
@@ -31,9 +31,9 @@ export function createSandboxes({ read, remember, query, write }: Database): San
         one(`${named} ORDER BY created_at DESC, id DESC LIMIT 1`, workspaceId, idOrName)
       );
     },
-    async list(workspaceId, { states, labels }, { limit, after, signal }) {
+    async list(workspaceId, { states, labels, namePrefix }, { limit, after, signal }) {
       const wanted = Object.entries(labels).map(([name, value]) => ({ name, value }));
-      const list = { workspaceId, states, labels: wanted };
+      const list = { workspaceId, states, labels: wanted, namePrefix };
       if (wanted.length > 1) list.labels = await query.orderByRarity(list);
       const found: Sandbox[] = [];
       let position = after;
@@ -55,6 +55,9 @@ interface UnfinishedRow {
   id: string;
   state: SandboxState;
   startedAt: string | null;
+  readyAt: string | null;
+  lastUsedAt: number | null;
+  idleTimeoutSeconds: number | null;
   expiresAt: string | null;
   pinnedReference: string | null;
 }
@@ -63,19 +66,25 @@ export function createUnfinishedSandboxes({ read, write }: Database): Unfinished
   return {
     async list({ limit, afterId = "" }) {
       const rows = read.all<UnfinishedRow>(
-        `SELECT id, state, record ->> '$.startedAt' AS startedAt, record ->> '$.expiresAt' AS expiresAt,
-           record ->> '$.pinnedReference' AS pinnedReference
+        `SELECT id, state, last_used_at AS lastUsedAt, record ->> '$.startedAt' AS startedAt,
+           record ->> '$.readyAt' AS readyAt, record ->> '$.expiresAt' AS expiresAt,
+           record ->> '$.idleTimeoutSeconds' AS idleTimeoutSeconds, record ->> '$.pinnedReference' AS pinnedReference
          FROM sandboxes WHERE cleaned_at IS NULL AND id > ? ORDER BY id LIMIT ?`,
         afterId,
         limit,
       );
-      return rows.map(({ id, state, startedAt, expiresAt, pinnedReference }) => ({
-        id,
-        state,
-        ...(startedAt !== null && { startedAt: new Date(startedAt) }),
-        ...(expiresAt !== null && { expiresAt: new Date(expiresAt) }),
-        ...(pinnedReference !== null && { pinnedReference }),
-      }));
+      return rows.map(
+        ({ id, state, startedAt, readyAt, lastUsedAt, idleTimeoutSeconds, expiresAt, pinnedReference }) => ({
+          id,
+          state,
+          ...(readyAt !== null && { readyAt: new Date(readyAt) }),
+          ...(lastUsedAt !== null && { lastUsedAt: new Date(lastUsedAt) }),
+          ...(idleTimeoutSeconds !== null && { idleTimeoutSeconds }),
+          ...(startedAt !== null && { startedAt: new Date(startedAt) }),
+          ...(expiresAt !== null && { expiresAt: new Date(expiresAt) }),
+          ...(pinnedReference !== null && { pinnedReference }),
+        }),
+      );
     },
     async countByState() {
       const rows = read.all<{ state: SandboxState; count: number }>(
@@ -86,6 +95,10 @@ export function createUnfinishedSandboxes({ read, write }: Database): Unfinished
     },
     markCleaned: write.markCleaned,
   };
+}
+
+export function createActivity({ write }: Database): SandboxActivity {
+  return { recordUses: write.recordUses, recordPull: write.recordPull };
 }
 
 export function createRetention({ read, write }: Database): Retention {

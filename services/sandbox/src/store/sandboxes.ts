@@ -1,13 +1,15 @@
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { QuotaOwner, Quotas } from "../domain/quota.ts";
-import type { Sandbox, SandboxState } from "../domain/sandbox.ts";
+import type { PullProgress, Sandbox, SandboxState } from "../domain/sandbox.ts";
 
 export interface SandboxFilter {
   /** Empty: every state. */
   states: readonly SandboxState[];
   /** Only sandboxes that have all of these. */
   labels: Readonly<Record<string, string>>;
+  /** Only sandboxes whose names begin so. */
+  namePrefix?: string | undefined;
 }
 
 /** Which sandboxes of the whole installation. */
@@ -51,7 +53,8 @@ export interface Sandboxes {
   find(workspaceId: string, idOrName: string): Promise<Sandbox | undefined>;
   /**
    * A workspace's sandboxes that match, newest first. The cost doesn't depend on how many others there are, but a list
-   * by several labels may look at all sandboxes that have the rarest of them.
+   * by several labels may look at all sandboxes that have the rarest of them, and one by a prefix that many names have
+   * at all of its other labels and states.
    */
   list(
     workspaceId: string,
@@ -63,7 +66,10 @@ export interface Sandboxes {
 }
 
 /** What the reconciler compares with the runtime's list: thousands of them, again and again. */
-export type UnfinishedSandbox = Pick<Sandbox, "id" | "state" | "startedAt" | "expiresAt" | "pinnedReference">;
+export type UnfinishedSandbox = Pick<
+  Sandbox,
+  "id" | "state" | "startedAt" | "readyAt" | "lastUsedAt" | "idleTimeoutSeconds" | "expiresAt" | "pinnedReference"
+>;
 
 /** The sandboxes of all workspaces that the reconciler has to work on: those that have not ended or are not cleaned. */
 export interface UnfinishedSandboxes {
@@ -73,6 +79,19 @@ export interface UnfinishedSandboxes {
   countByState(): Promise<Partial<Record<SandboxState, number>>>;
   /** Records that the sandbox's container is gone. Only for ended sandboxes; the version stays. */
   markCleaned(id: string, at: Date): Promise<void>;
+}
+
+/** A use of a sandbox. */
+export interface SandboxUsed {
+  sandboxId: string;
+  at: Date;
+}
+
+/** What is recorded of sandboxes between the changes of their records, whose versions stay. */
+export interface SandboxActivity {
+  /** Records uses, unless later ones are known; nothing of a sandbox without a record. */
+  recordUses(uses: readonly SandboxUsed[]): Promise<void>;
+  recordPull(sandboxId: string, progress: PullProgress): Promise<void>;
 }
 
 /** What has to be stopped and deleted of a deleted workspace, and which records have been kept long enough. */

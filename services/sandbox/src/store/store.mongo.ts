@@ -4,7 +4,13 @@ import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/op
 import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
 import { createImageUses } from "./image-uses.mongo.ts";
 import { createQuotaOwners } from "./quota-owners.mongo.ts";
-import { createRetention, createSandboxes, createUnfinishedSandboxes, sandboxIndexes } from "./sandboxes.mongo.ts";
+import {
+  createActivity,
+  createRetention,
+  createSandboxes,
+  createUnfinishedSandboxes,
+  sandboxIndexes,
+} from "./sandboxes.mongo.ts";
 import type { SandboxStore } from "./store.ts";
 
 interface InstallationDocument {
@@ -24,7 +30,7 @@ const migrations: readonly MongoMigration[] = [
             unique: true,
             partialFilterExpression: { live: true },
           },
-          { name: "by_name", key: { workspaceId: 1, name: 1, live: -1, createdAt: -1, _id: -1 } },
+          { name: sandboxIndexes.byName, key: { workspaceId: 1, name: 1, live: -1, createdAt: -1, _id: -1 } },
           { name: sandboxIndexes.newest, key: { workspaceId: 1, createdAt: -1, _id: -1 } },
           { name: "unfinished", key: { uncleaned: 1, _id: 1 }, partialFilterExpression: { uncleaned: true } },
           { name: "uncleaned", key: { workspaceId: 1, uncleaned: 1 }, partialFilterExpression: { uncleaned: true } },
@@ -123,6 +129,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     ...serviceStoreOf(database),
     sandboxes: createSandboxes(database, owners),
     unfinished: createUnfinishedSandboxes(db),
+    activity: createActivity(db),
     retention: createRetention(database, owners),
     quotaOwners: owners,
     imageUses: createImageUses(db),

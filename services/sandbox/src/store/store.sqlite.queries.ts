@@ -2,7 +2,7 @@
 import type { Queries, QueryConnection } from "@sandgate/kit/storage/sqlite";
 import { type SandboxState, sandboxStates } from "../domain/sandbox.ts";
 import { labelKeyOf } from "./label-keys.sqlite.ts";
-import type { Row } from "./sandbox-rows.sqlite.ts";
+import { type Row, rowColumns } from "./sandbox-rows.sqlite.ts";
 import type { InstallationFilter, ListPosition } from "./sandboxes.ts";
 
 interface Label {
@@ -16,12 +16,41 @@ interface List {
   states: readonly SandboxState[];
   /** The sandboxes of the first are gone through, so it should be the rarest. */
   labels: readonly Label[];
+  namePrefix?: string | undefined;
 }
 
 /** How many sandboxes of one label are gone through for others before other queries get their turn. */
 const stepSize = 1000;
-/** Labels of more sandboxes are not counted further. */
+/** Labels and prefixes of more sandboxes are not counted further. */
 const mostCounted = 1000;
+
+/** A condition on names that begin so: they are of `a` to `z`, digits and dashes, which all come before a brace. */
+function namedFrom(prefix: string) {
+  return { and: "AND name >= :from AND name < :to", from: prefix, to: `${prefix}{` };
+}
+
+function inStates({ states }: List) {
+  const wanted = JSON.stringify(states.length > 0 ? states : sandboxStates);
+  return { and: "AND state IN (SELECT value FROM json_each(:states))", states: wanted };
+}
+
+/** All sandboxes whose names begin so, newest first. Undefined: they are many. */
+function positionsByName(db: QueryConnection, workspaceId: string, prefix: string): ListPosition[] | undefined {
+  const { and, ...parameters } = namedFrom(prefix);
+  const found = db.all<{ created_at: number; id: string }>(
+    `SELECT created_at, id FROM sandboxes WHERE workspace_id = :workspaceId ${and} LIMIT :limit`,
+    { workspaceId, ...parameters, limit: mostCounted },
+  );
+  if (found.length === mostCounted) return undefined;
+  const newestFirst = found.toSorted((one, other) =>
+    one.created_at === other.created_at ? (one.id < other.id ? 1 : -1) : other.created_at - one.created_at,
+  );
+  return newestFirst.map((row) => ({ createdAt: new Date(row.created_at), id: row.id }));
+}
+
+function isAfter({ createdAt, id }: ListPosition, after: ListPosition): boolean {
+  return createdAt < after.createdAt || (createdAt.getTime() === after.createdAt.getTime() && id < after.id);
+}
 
 /** Reads each state's section of an index, which has it in the list's order, and merges them. */
 function listPositions(
@@ -59,13 +88,19 @@ export const queries = {
     after: ListPosition | undefined,
     limit: number,
   ): { rows: Row[]; next: ListPosition | undefined } {
-    const others = list.labels.slice(1).map((label) => labelKeyOf(list.workspaceId, label));
+    const named = list.namePrefix ? positionsByName(db, list.workspaceId, list.namePrefix) : undefined;
+    const others = (named ? list.labels : list.labels.slice(1)).map((label) => labelKeyOf(list.workspaceId, label));
+    const readPositions = (after: ListPosition | undefined, size: number) =>
+      named
+        ? named.filter((position) => !after || isAfter(position, after)).slice(0, size)
+        : listPositions(db, list, after, size);
+    const { and, ...parameters } = named ? inStates(list) : list.namePrefix ? namedFrom(list.namePrefix) : { and: "" };
     const rows: Row[] = [];
     let position = after;
     let seen = 0;
-    // Most lists end with the first chunk. Chunks grow while the other labels are looked for in vain.
+    // Most lists end with the first chunk. Chunks grow while the others that match are looked for in vain.
     for (let size = limit; size > 0; size = Math.min(2 * size, stepSize - seen)) {
-      const positions = listPositions(db, list, position, size);
+      const positions = readPositions(position, size);
       for (const { id, createdAt } of positions) {
         // In whatever state: it may have changed since the position was read.
         const hasOthers = others.every((label) =>
@@ -79,7 +114,7 @@ export const queries = {
           ),
         );
         if (!hasOthers) continue;
-        const row = db.get<Row>("SELECT record, cleaned_at FROM sandboxes WHERE id = ?", id);
+        const row = db.get<Row>(`SELECT ${rowColumns} FROM sandboxes WHERE id = :id ${and}`, { id, ...parameters });
         if (row) rows.push(row);
         if (rows.length === limit) return { rows, next: undefined };
       }
@@ -105,7 +140,7 @@ export const queries = {
     ];
     const selects = wanted.map(
       (_, index) =>
-        `SELECT record, cleaned_at, created_at, id FROM sandboxes WHERE ${conditions.join(" AND ")} AND state = :state${index}`,
+        `SELECT ${rowColumns}, created_at, id FROM sandboxes WHERE ${conditions.join(" AND ")} AND state = :state${index}`,
     );
     return db.all<Row>(`${selects.join(" UNION ALL ")} ORDER BY created_at DESC, id DESC LIMIT :limit`, {
       createdAt: after?.createdAt ?? Number.MAX_SAFE_INTEGER,

@@ -114,6 +114,10 @@ export const migrations: readonly SqliteMigration[] = [
    CREATE INDEX sandboxes_by_state ON sandboxes (workspace_id, state, created_at, id);
    CREATE INDEX sandboxes_of_all ON sandboxes (state, created_at, id);
    CREATE INDEX sandboxes_of_user ON sandboxes (record ->> '$.createdBy', state, created_at, id);`,
+  `ALTER TABLE sandboxes ADD COLUMN last_used_at INTEGER;
+   -- Of the layers that are downloaded for it.
+   ALTER TABLE sandboxes ADD COLUMN downloaded_bytes INTEGER;
+   ALTER TABLE sandboxes ADD COLUMN total_bytes INTEGER;`,
 ];
 
 export const transactions = {

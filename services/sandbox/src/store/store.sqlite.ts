@@ -3,7 +3,7 @@ import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/o
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import { createImageUses } from "./image-uses.sqlite.ts";
-import { createRetention, createSandboxes, createUnfinishedSandboxes } from "./sandboxes.sqlite.ts";
+import { createActivity, createRetention, createSandboxes, createUnfinishedSandboxes } from "./sandboxes.sqlite.ts";
 import type { queries } from "./store.sqlite.queries.ts";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { SandboxStore } from "./store.ts";
@@ -24,6 +24,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     ...serviceStoreOf(database),
     sandboxes: createSandboxes(database),
     unfinished: createUnfinishedSandboxes(database),
+    activity: createActivity(database),
     retention: createRetention(database),
     quotaOwners: { assign: write.assignQuotaOwner },
     imageUses: createImageUses(database),

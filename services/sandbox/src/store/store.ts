@@ -2,7 +2,7 @@ import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
 import type { ImageUses } from "./image-uses.ts";
 import type { QuotaOwners } from "./quota-owners.ts";
-import type { Retention, Sandboxes, UnfinishedSandboxes } from "./sandboxes.ts";
+import type { Retention, SandboxActivity, Sandboxes, UnfinishedSandboxes } from "./sandboxes.ts";
 
 interface Installation {
   /** This installation's id, which the first call ever generates. */
@@ -13,6 +13,7 @@ interface Installation {
 export interface SandboxStore extends ServiceStore {
   readonly sandboxes: Sandboxes;
   readonly unfinished: UnfinishedSandboxes;
+  readonly activity: SandboxActivity;
   readonly retention: Retention;
   readonly quotaOwners: QuotaOwners;
   readonly imageUses: ImageUses;

@@ -1,5 +1,5 @@
 import type { Client } from "@connectrpc/connect";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { type Call, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
@@ -29,7 +29,8 @@ export async function provisionSandbox(
   context: ProvisionContext,
   o: {
     call: Call;
-    imageId: string;
+    /** By id, or by a name or id. */
+    image: { imageId: string; image: string };
     requested: Requested;
     /** Makes the record of the answer, for a call with an Idempotency-Key. */
     recordFor(accepted: Sandbox): Promise<IdempotencyRecord | undefined>;
@@ -40,10 +41,11 @@ export async function provisionSandbox(
   const { call, signal } = o;
   await checkHost(context);
   const [{ image }, quotaOwner] = await Promise.all([
-    images.resolveImage({ imageId: o.imageId }, onBehalfOf(call)),
+    images.resolveImage(o.image, onBehalfOf(call)),
     findQuotaOwner(workspaces, call),
   ]);
   if (!image) throw new DomainError("IMAGE_NOT_FOUND", "There is no such image.");
+  checkTtl(o.requested, image);
   const sandbox = acceptSandbox({
     ...o.requested,
     id: newId(),
@@ -58,6 +60,12 @@ export async function provisionSandbox(
   // The replica that has its shard goes to work.
   changes.announce(sandbox.id);
   return sandbox;
+}
+
+/** Refuses a time to live that is longer than the image's. */
+function checkTtl({ ttlSeconds }: Requested, { ttlSeconds: longest }: ResolvedImage): void {
+  if (ttlSeconds === undefined || longest === undefined || ttlSeconds <= longest) return;
+  throw invalid("ttl_seconds", `must be ${longest} or less, the time to live of the image`);
 }
 
 async function checkHost({ runtimeProblem, diskShortage }: ProvisionContext): Promise<void> {

@@ -1,9 +1,10 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { createSandboxUses, type RecordedUse, type SandboxUses } from "./sandbox-use.ts";
+import type { SandboxUsed } from "../store/sandboxes.ts";
+import { createSandboxUses, type SandboxUses } from "./sandbox-use.ts";
 
-let recorded: RecordedUse[];
-let record: (uses: readonly RecordedUse[]) => Promise<void>;
+let recorded: SandboxUsed[];
+let record: (uses: readonly SandboxUsed[]) => Promise<void>;
 let use: SandboxUses;
 
 /** What is recorded at this second. */

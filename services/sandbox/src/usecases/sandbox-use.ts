@@ -1,5 +1,6 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import type { SandboxUsed } from "../store/sandboxes.ts";
 
 /**
  * Hears of sandboxes that are used, since one that nobody uses may end. Reading logs and records is no use. Every
@@ -10,12 +11,6 @@ export interface SandboxUse {
   touch(sandboxId: string): void;
   /** The sandbox is in use until the returned function is called, which may be repeated. */
   hold(sandboxId: string): () => void;
-}
-
-/** A use of a sandbox that is to be recorded. */
-export interface RecordedUse {
-  sandboxId: string;
-  at: Date;
 }
 
 /** How often uses are recorded. */
@@ -30,16 +25,23 @@ export interface SandboxUses extends SandboxUse {
 
 /** @param o.record stores the uses, unless later ones are known */
 export function createSandboxUses(o: {
-  record(uses: readonly RecordedUse[]): Promise<void>;
+  record(uses: readonly SandboxUsed[]): Promise<void>;
   logger: Logger;
 }): SandboxUses {
   let used = new Map<string, Date>();
   const holders = new Map<string, number>();
+  let flushing = Promise.resolve();
   const touch = (sandboxId: string) => {
     used.set(sandboxId, new Date());
   };
 
   async function flush(): Promise<void> {
+    // One that was asked for meanwhile would find nothing, and come back too early.
+    flushing = flushing.catch(() => {}).then(flushOnce);
+    return flushing;
+  }
+
+  async function flushOnce(): Promise<void> {
     for (const sandboxId of holders.keys()) touch(sandboxId);
     if (used.size === 0) return;
     const taken = used;

@@ -17,7 +17,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/sandbox.proto.
  */
 export const file_sandgate_sandbox_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("CiFzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3gucHJvdG8SE3NhbmRnYXRlLnNhbmRib3gudjEiRgoNVGltZWxpbmVFbnRyeRINCgVwaGFzZRgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi/QUKB1NhbmRib3gSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAyABKAkSEAoIaW1hZ2VfaWQYBCABKAkSDQoFaW1hZ2UYBSABKAkSFAoMaW1hZ2VfZGlnZXN0GAYgASgJEjAKBXN0YXRlGAcgASgOMiEuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94U3RhdGUSFAoMc3RhdGVfcmVhc29uGAggASgJEg8KB21lc3NhZ2UYCSABKAkSFgoJZXhpdF9jb2RlGAogASgFSACIAQESOAoGbGFiZWxzGAsgAygLMiguc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94LkxhYmVsc0VudHJ5EhEKCW1lbW9yeV9tYhgMIAEoBRIbCg5yZWFkaW5lc3NfcG9ydBgNIAEoBUgBiAEBEhgKC3R0bF9zZWNvbmRzGA4gASgFSAKIAQESEgoKY3JlYXRlZF9ieRgPIAEoCRIuCgpjcmVhdGVkX2F0GBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghyZWFkeV9hdBgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RvcHBlZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoIdGltZWxpbmUYFSADKAsyIi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlRpbWVsaW5lRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIMCgpfZXhpdF9jb2RlQhEKD19yZWFkaW5lc3NfcG9ydEIOCgxfdHRsX3NlY29uZHMihwIKF1Byb3Zpc2lvblNhbmRib3hSZXF1ZXN0EhwKCGltYWdlX2lkGAEgASgJQgq6SAdyBRABGIABEjwKBG5hbWUYAiABKAlCLrpIK3IpMideKFthLXowLTldKFthLXowLTktXXswLDYxfVthLXowLTldKT8pPyQSYQoGbGFiZWxzGAMgAygLMjguc2FuZGdhdGUuc2FuZGJveC52MS5Qcm92aXNpb25TYW5kYm94UmVxdWVzdC5MYWJlbHNFbnRyeUIXukgUmgEREEAiBnIEEAEYPyoFcgMY/wEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJJChhQcm92aXNpb25TYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCIxChFHZXRTYW5kYm94UmVxdWVzdBIcCgppZF9vcl9uYW1lGAEgASgJQgi6SAVyAxiAASJDChJHZXRTYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCKHAgoUTGlzdFNhbmRib3hlc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdBJACgZzdGF0ZXMYAiADKA4yIS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3hTdGF0ZUINukgKkgEHIgWCAQIQARJPCgZsYWJlbHMYAyADKAsyNS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0LkxhYmVsc0VudHJ5Qgi6SAWaAQIQQBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIl0KFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIvCglzYW5kYm94ZXMYASADKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3gSEwoLbmV4dF9jdXJzb3IYAiABKAkiZgoUV2FpdFNhbmRib3hlc1JlcXVlc3QSKQoMaWRzX29yX25hbWVzGAEgAygJQhO6SBCSAQ0IARBkIgdyBRABGIABEiMKD3RpbWVvdXRfc2Vjb25kcxgCIAEoBUIKukgHGgUY8AEoASJIChVXYWl0U2FuZGJveGVzUmVzcG9uc2USLwoJc2FuZGJveGVzGAEgAygLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94IjIKElN0b3BTYW5kYm94UmVxdWVzdBIcCgppZF9vcl9uYW1lGAEgASgJQgi6SAVyAxiAASJEChNTdG9wU2FuZGJveFJlc3BvbnNlEi0KB3NhbmRib3gYASABKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3giwwEKF0xpc3RBbGxTYW5kYm94ZXNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QSQAoGc3RhdGVzGAIgAygOMiEuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94U3RhdGVCDbpICpIBByIFggECEAESHQoMd29ya3NwYWNlX2lkGAMgASgJQge6SARyAhhAEhgKB3VzZXJfaWQYBCABKAlCB7pIBHICGEAiYAoYTGlzdEFsbFNhbmRib3hlc1Jlc3BvbnNlEi8KCXNhbmRib3hlcxgBIAMoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveBITCgtuZXh0X2N1cnNvchgCIAEoCSI1ChVTdG9wQW55U2FuZGJveFJlcXVlc3QSHAoKc2FuZGJveF9pZBgBIAEoCUIIukgFcgMYgAEiRwoWU3RvcEFueVNhbmRib3hSZXNwb25zZRItCgdzYW5kYm94GAEgASgLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94IjwKGkdldFNhbmRib3hXb3Jrc3BhY2VSZXF1ZXN0Eh4KCnNhbmRib3hfaWQYASABKAlCCrpIB3IFEAEYgAEiMwobR2V0U2FuZGJveFdvcmtzcGFjZVJlc3BvbnNlEhQKDHdvcmtzcGFjZV9pZBgBIAEoCSIYChZHZXRJbnN0YWxsYXRpb25SZXF1ZXN0IjIKF0dldEluc3RhbGxhdGlvblJlc3BvbnNlEhcKD2luc3RhbGxhdGlvbl9pZBgBIAEoCSq3AQoMU2FuZGJveFN0YXRlEh0KGVNBTkRCT1hfU1RBVEVfVU5TUEVDSUZJRUQQABIeChpTQU5EQk9YX1NUQVRFX1BST1ZJU0lPTklORxABEhcKE1NBTkRCT1hfU1RBVEVfUkVBRFkQAhIaChZTQU5EQk9YX1NUQVRFX1NUT1BQSU5HEAMSGQoVU0FOREJPWF9TVEFURV9TVE9QUEVEEAQSGAoUU0FOREJPWF9TVEFURV9GQUlMRUQQBTKWCQoOU2FuZGJveFNlcnZpY2UShQEKEFByb3Zpc2lvblNhbmRib3gSLC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlByb3Zpc2lvblNhbmRib3hSZXF1ZXN0Gi0uc2FuZGdhdGUuc2FuZGJveC52MS5Qcm92aXNpb25TYW5kYm94UmVzcG9uc2UiFIq1GAwKBmZhY2FkZRgBMAKQtRgBEnIKCkdldFNhbmRib3gSJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldFNhbmRib3hSZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5HZXRTYW5kYm94UmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAESewoNTGlzdFNhbmRib3hlcxIpLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwARJ7Cg1XYWl0U2FuZGJveGVzEikuc2FuZGdhdGUuc2FuZGJveC52MS5XYWl0U2FuZGJveGVzUmVxdWVzdBoqLnNhbmRnYXRlLnNhbmRib3gudjEuV2FpdFNhbmRib3hlc1Jlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATACEnUKC1N0b3BTYW5kYm94Eicuc2FuZGdhdGUuc2FuZGJveC52MS5TdG9wU2FuZGJveFJlcXVlc3QaKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlN0b3BTYW5kYm94UmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZRgBMAIShAEKEExpc3RBbGxTYW5kYm94ZXMSLC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RBbGxTYW5kYm94ZXNSZXF1ZXN0Gi0uc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0QWxsU2FuZGJveGVzUmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZSABKAESfgoOU3RvcEFueVNhbmRib3gSKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlN0b3BBbnlTYW5kYm94UmVxdWVzdBorLnNhbmRnYXRlLnNhbmRib3gudjEuU3RvcEFueVNhbmRib3hSZXNwb25zZSITkAICirUYDAoGZmFjYWRlIAEoARKMAQoTR2V0U2FuZGJveFdvcmtzcGFjZRIvLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0U2FuZGJveFdvcmtzcGFjZVJlcXVlc3QaMC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldFNhbmRib3hXb3Jrc3BhY2VSZXNwb25zZSISkAIBirUYCwoJdGVsZW1ldHJ5EoABCg9HZXRJbnN0YWxsYXRpb24SKy5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldEluc3RhbGxhdGlvblJlcXVlc3QaLC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldEluc3RhbGxhdGlvblJlc3BvbnNlIhKQAgGKtRgLCgl0ZWxlbWV0cnliBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
+  fileDesc("CiFzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3gucHJvdG8SE3NhbmRnYXRlLnNhbmRib3gudjEiRgoNVGltZWxpbmVFbnRyeRINCgVwaGFzZRgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiPQoMUHVsbFByb2dyZXNzEhgKEGRvd25sb2FkZWRfYnl0ZXMYASABKAMSEwoLdG90YWxfYnl0ZXMYAiABKAMiwAcKB1NhbmRib3gSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAyABKAkSEAoIaW1hZ2VfaWQYBCABKAkSDQoFaW1hZ2UYBSABKAkSFAoMaW1hZ2VfZGlnZXN0GAYgASgJEjAKBXN0YXRlGAcgASgOMiEuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94U3RhdGUSFAoMc3RhdGVfcmVhc29uGAggASgJEg8KB21lc3NhZ2UYCSABKAkSFgoJZXhpdF9jb2RlGAogASgFSACIAQESOAoGbGFiZWxzGAsgAygLMiguc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94LkxhYmVsc0VudHJ5EhEKCW1lbW9yeV9tYhgMIAEoBRIbCg5yZWFkaW5lc3NfcG9ydBgNIAEoBUgBiAEBEhgKC3R0bF9zZWNvbmRzGA4gASgFSAKIAQESEgoKY3JlYXRlZF9ieRgPIAEoCRIuCgpjcmVhdGVkX2F0GBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghyZWFkeV9hdBgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RvcHBlZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoIdGltZWxpbmUYFSADKAsyIi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlRpbWVsaW5lRW50cnkSDwoHY29tbWFuZBgWIAMoCRIRCgllbnZfbmFtZXMYFyADKAkSIQoUaWRsZV90aW1lb3V0X3NlY29uZHMYGCABKAVIA4gBARIwCgxsYXN0X3VzZWRfYXQYGSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KBHB1bGwYGiABKAsyIS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlB1bGxQcm9ncmVzcxotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgwKCl9leGl0X2NvZGVCEQoPX3JlYWRpbmVzc19wb3J0Qg4KDF90dGxfc2Vjb25kc0IXChVfaWRsZV90aW1lb3V0X3NlY29uZHMi/AQKF1Byb3Zpc2lvblNhbmRib3hSZXF1ZXN0EhoKCGltYWdlX2lkGAEgASgJQgi6SAVyAxiAARI8CgRuYW1lGAIgASgJQi66SCtyKTInXihbYS16MC05XShbYS16MC05LV17MCw2MX1bYS16MC05XSk/KT8kEmEKBmxhYmVscxgDIAMoCzI4LnNhbmRnYXRlLnNhbmRib3gudjEuUHJvdmlzaW9uU2FuZGJveFJlcXVlc3QuTGFiZWxzRW50cnlCF7pIFJoBERBAIgZyBBABGD8qBXIDGP8BEhcKBWltYWdlGAQgASgJQgi6SAVyAxiAARIqCgdjb21tYW5kGAUgAygJQhm6SBaSARMQgAgiDnIMMgpeW15ceDAwXSokEoMBCgNlbnYYBiADKAsyNS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlByb3Zpc2lvblNhbmRib3hSZXF1ZXN0LkVudkVudHJ5Qj+AAQG6SDmaATYQgAgiIXIfGP8BMhpeW0EtWmEtel9dW0EtWmEtejAtOV8uLV0qJCoOcgwyCl5bXlx4MDBdKiQSJQoLdHRsX3NlY29uZHMYByABKAVCC7pICBoGGICjBSg8SACIAQESLgoUaWRsZV90aW1lb3V0X3NlY29uZHMYCCABKAVCC7pICBoGGICjBSg8SAGIAQEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg4KDF90dGxfc2Vjb25kc0IXChVfaWRsZV90aW1lb3V0X3NlY29uZHMiSQoYUHJvdmlzaW9uU2FuZGJveFJlc3BvbnNlEi0KB3NhbmRib3gYASABKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3giMQoRR2V0U2FuZGJveFJlcXVlc3QSHAoKaWRfb3JfbmFtZRgBIAEoCUIIukgFcgMYgAEiQwoSR2V0U2FuZGJveFJlc3BvbnNlEi0KB3NhbmRib3gYASABKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3gipQIKFExpc3RTYW5kYm94ZXNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QSQAoGc3RhdGVzGAIgAygOMiEuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94U3RhdGVCDbpICpIBByIFggECEAESTwoGbGFiZWxzGAMgAygLMjUuc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0U2FuZGJveGVzUmVxdWVzdC5MYWJlbHNFbnRyeUIIukgFmgECEEASHAoLbmFtZV9wcmVmaXgYBCABKAlCB7pIBHICGD8aLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJdChVMaXN0U2FuZGJveGVzUmVzcG9uc2USLwoJc2FuZGJveGVzGAEgAygLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94EhMKC25leHRfY3Vyc29yGAIgASgJImYKFFdhaXRTYW5kYm94ZXNSZXF1ZXN0EikKDGlkc19vcl9uYW1lcxgBIAMoCUITukgQkgENCAEQZCIHcgUQARiAARIjCg90aW1lb3V0X3NlY29uZHMYAiABKAVCCrpIBxoFGPABKAEiSAoVV2FpdFNhbmRib3hlc1Jlc3BvbnNlEi8KCXNhbmRib3hlcxgBIAMoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCJnChRFeHRlbmRTYW5kYm94UmVxdWVzdBIcCgppZF9vcl9uYW1lGAEgASgJQgi6SAVyAxiAARIgCgt0dGxfc2Vjb25kcxgCIAEoBUILukgIGgYYgKMFKDwSDwoHc2hvcnRlbhgDIAEoCCJGChVFeHRlbmRTYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCIyChJTdG9wU2FuZGJveFJlcXVlc3QSHAoKaWRfb3JfbmFtZRgBIAEoCUIIukgFcgMYgAEiRAoTU3RvcFNhbmRib3hSZXNwb25zZRItCgdzYW5kYm94GAEgASgLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94IsMBChdMaXN0QWxsU2FuZGJveGVzUmVxdWVzdBItCgRwYWdlGAEgASgLMh8uc2FuZGdhdGUuY29tbW9uLnYxLlBhZ2VSZXF1ZXN0EkAKBnN0YXRlcxgCIAMoDjIhLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveFN0YXRlQg26SAqSAQciBYIBAhABEh0KDHdvcmtzcGFjZV9pZBgDIAEoCUIHukgEcgIYQBIYCgd1c2VyX2lkGAQgASgJQge6SARyAhhAImAKGExpc3RBbGxTYW5kYm94ZXNSZXNwb25zZRIvCglzYW5kYm94ZXMYASADKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3gSEwoLbmV4dF9jdXJzb3IYAiABKAkiNQoVU3RvcEFueVNhbmRib3hSZXF1ZXN0EhwKCnNhbmRib3hfaWQYASABKAlCCLpIBXIDGIABIkcKFlN0b3BBbnlTYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCI8ChpHZXRTYW5kYm94V29ya3NwYWNlUmVxdWVzdBIeCgpzYW5kYm94X2lkGAEgASgJQgq6SAdyBRABGIABIjMKG0dldFNhbmRib3hXb3Jrc3BhY2VSZXNwb25zZRIUCgx3b3Jrc3BhY2VfaWQYASABKAkiGAoWR2V0SW5zdGFsbGF0aW9uUmVxdWVzdCIyChdHZXRJbnN0YWxsYXRpb25SZXNwb25zZRIXCg9pbnN0YWxsYXRpb25faWQYASABKAkqtwEKDFNhbmRib3hTdGF0ZRIdChlTQU5EQk9YX1NUQVRFX1VOU1BFQ0lGSUVEEAASHgoaU0FOREJPWF9TVEFURV9QUk9WSVNJT05JTkcQARIXChNTQU5EQk9YX1NUQVRFX1JFQURZEAISGgoWU0FOREJPWF9TVEFURV9TVE9QUElORxADEhkKFVNBTkRCT1hfU1RBVEVfU1RPUFBFRBAEEhgKFFNBTkRCT1hfU1RBVEVfRkFJTEVEEAUykwoKDlNhbmRib3hTZXJ2aWNlEoUBChBQcm92aXNpb25TYW5kYm94Eiwuc2FuZGdhdGUuc2FuZGJveC52MS5Qcm92aXNpb25TYW5kYm94UmVxdWVzdBotLnNhbmRnYXRlLnNhbmRib3gudjEuUHJvdmlzaW9uU2FuZGJveFJlc3BvbnNlIhSKtRgMCgZmYWNhZGUYATACkLUYARJyCgpHZXRTYW5kYm94EiYuc2FuZGdhdGUuc2FuZGJveC52MS5HZXRTYW5kYm94UmVxdWVzdBonLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0U2FuZGJveFJlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATABEnsKDUxpc3RTYW5kYm94ZXMSKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0Giouc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0U2FuZGJveGVzUmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAESewoNV2FpdFNhbmRib3hlcxIpLnNhbmRnYXRlLnNhbmRib3gudjEuV2FpdFNhbmRib3hlc1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLldhaXRTYW5kYm94ZXNSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAhJ7Cg1FeHRlbmRTYW5kYm94Eikuc2FuZGdhdGUuc2FuZGJveC52MS5FeHRlbmRTYW5kYm94UmVxdWVzdBoqLnNhbmRnYXRlLnNhbmRib3gudjEuRXh0ZW5kU2FuZGJveFJlc3BvbnNlIhOQAgKKtRgMCgZmYWNhZGUYATACEnUKC1N0b3BTYW5kYm94Eicuc2FuZGdhdGUuc2FuZGJveC52MS5TdG9wU2FuZGJveFJlcXVlc3QaKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlN0b3BTYW5kYm94UmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZRgBMAIShAEKEExpc3RBbGxTYW5kYm94ZXMSLC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RBbGxTYW5kYm94ZXNSZXF1ZXN0Gi0uc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0QWxsU2FuZGJveGVzUmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZSABKAESfgoOU3RvcEFueVNhbmRib3gSKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlN0b3BBbnlTYW5kYm94UmVxdWVzdBorLnNhbmRnYXRlLnNhbmRib3gudjEuU3RvcEFueVNhbmRib3hSZXNwb25zZSITkAICirUYDAoGZmFjYWRlIAEoARKMAQoTR2V0U2FuZGJveFdvcmtzcGFjZRIvLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0U2FuZGJveFdvcmtzcGFjZVJlcXVlc3QaMC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldFNhbmRib3hXb3Jrc3BhY2VSZXNwb25zZSISkAIBirUYCwoJdGVsZW1ldHJ5EoABCg9HZXRJbnN0YWxsYXRpb24SKy5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldEluc3RhbGxhdGlvblJlcXVlc3QaLC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldEluc3RhbGxhdGlvblJlc3BvbnNlIhKQAgGKtRgLCgl0ZWxlbWV0cnliBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
 
 /**
  * @generated from message sandgate.sandbox.v1.TimelineEntry
@@ -42,6 +42,30 @@ export type TimelineEntry = Message<"sandgate.sandbox.v1.TimelineEntry"> & {
  */
 export const TimelineEntrySchema: GenMessage<TimelineEntry> = /*@__PURE__*/
   messageDesc(file_sandgate_sandbox_v1_sandbox, 0);
+
+/**
+ * How much of an image's layers has come from the registry.
+ *
+ * @generated from message sandgate.sandbox.v1.PullProgress
+ */
+export type PullProgress = Message<"sandgate.sandbox.v1.PullProgress"> & {
+  /**
+   * @generated from field: int64 downloaded_bytes = 1;
+   */
+  downloadedBytes: bigint;
+
+  /**
+   * @generated from field: int64 total_bytes = 2;
+   */
+  totalBytes: bigint;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.PullProgress.
+ * Use `create(PullProgressSchema)` to create a new message.
+ */
+export const PullProgressSchema: GenMessage<PullProgress> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 1);
 
 /**
  * @generated from message sandgate.sandbox.v1.Sandbox
@@ -157,6 +181,39 @@ export type Sandbox = Message<"sandgate.sandbox.v1.Sandbox"> & {
    * @generated from field: repeated sandgate.sandbox.v1.TimelineEntry timeline = 21;
    */
   timeline: TimelineEntry[];
+
+  /**
+   * What runs instead of the image's own command. Empty: that one.
+   *
+   * @generated from field: repeated string command = 22;
+   */
+  command: string[];
+
+  /**
+   * The names of the environment variables that it was given besides the image's, sorted.
+   *
+   * @generated from field: repeated string env_names = 23;
+   */
+  envNames: string[];
+
+  /**
+   * It ends when nothing has used it for so long. Unset: it may be idle.
+   *
+   * @generated from field: optional int32 idle_timeout_seconds = 24;
+   */
+  idleTimeoutSeconds?: number | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp last_used_at = 25;
+   */
+  lastUsedAt?: Timestamp | undefined;
+
+  /**
+   * While it is provisioning, where the platform pulls for the runtime.
+   *
+   * @generated from field: sandgate.sandbox.v1.PullProgress pull = 26;
+   */
+  pull?: PullProgress | undefined;
 };
 
 /**
@@ -164,7 +221,7 @@ export type Sandbox = Message<"sandgate.sandbox.v1.Sandbox"> & {
  * Use `create(SandboxSchema)` to create a new message.
  */
 export const SandboxSchema: GenMessage<Sandbox> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 1);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 2);
 
 /**
  * @generated from message sandgate.sandbox.v1.ProvisionSandboxRequest
@@ -186,6 +243,41 @@ export type ProvisionSandboxRequest = Message<"sandgate.sandbox.v1.ProvisionSand
    * @generated from field: map<string, string> labels = 3;
    */
   labels: { [key: string]: string };
+
+  /**
+   * Without `image_id`: the image's name, or its id.
+   *
+   * @generated from field: string image = 4;
+   */
+  image: string;
+
+  /**
+   * Instead of the image's entrypoint and command. Empty: these.
+   *
+   * @generated from field: repeated string command = 5;
+   */
+  command: string[];
+
+  /**
+   * Besides the image's own.
+   *
+   * @generated from field: map<string, string> env = 6;
+   */
+  env: { [key: string]: string };
+
+  /**
+   * Unset: the image's, which is the longest.
+   *
+   * @generated from field: optional int32 ttl_seconds = 7;
+   */
+  ttlSeconds?: number | undefined;
+
+  /**
+   * Unset: it may be idle.
+   *
+   * @generated from field: optional int32 idle_timeout_seconds = 8;
+   */
+  idleTimeoutSeconds?: number | undefined;
 };
 
 /**
@@ -193,7 +285,7 @@ export type ProvisionSandboxRequest = Message<"sandgate.sandbox.v1.ProvisionSand
  * Use `create(ProvisionSandboxRequestSchema)` to create a new message.
  */
 export const ProvisionSandboxRequestSchema: GenMessage<ProvisionSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 2);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 3);
 
 /**
  * @generated from message sandgate.sandbox.v1.ProvisionSandboxResponse
@@ -210,7 +302,7 @@ export type ProvisionSandboxResponse = Message<"sandgate.sandbox.v1.ProvisionSan
  * Use `create(ProvisionSandboxResponseSchema)` to create a new message.
  */
 export const ProvisionSandboxResponseSchema: GenMessage<ProvisionSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 3);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 4);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetSandboxRequest
@@ -229,7 +321,7 @@ export type GetSandboxRequest = Message<"sandgate.sandbox.v1.GetSandboxRequest">
  * Use `create(GetSandboxRequestSchema)` to create a new message.
  */
 export const GetSandboxRequestSchema: GenMessage<GetSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 4);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 5);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetSandboxResponse
@@ -246,7 +338,7 @@ export type GetSandboxResponse = Message<"sandgate.sandbox.v1.GetSandboxResponse
  * Use `create(GetSandboxResponseSchema)` to create a new message.
  */
 export const GetSandboxResponseSchema: GenMessage<GetSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 5);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 6);
 
 /**
  * @generated from message sandgate.sandbox.v1.ListSandboxesRequest
@@ -270,6 +362,13 @@ export type ListSandboxesRequest = Message<"sandgate.sandbox.v1.ListSandboxesReq
    * @generated from field: map<string, string> labels = 3;
    */
   labels: { [key: string]: string };
+
+  /**
+   * Those whose names begin so. Empty: every name.
+   *
+   * @generated from field: string name_prefix = 4;
+   */
+  namePrefix: string;
 };
 
 /**
@@ -277,7 +376,7 @@ export type ListSandboxesRequest = Message<"sandgate.sandbox.v1.ListSandboxesReq
  * Use `create(ListSandboxesRequestSchema)` to create a new message.
  */
 export const ListSandboxesRequestSchema: GenMessage<ListSandboxesRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 6);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 7);
 
 /**
  * @generated from message sandgate.sandbox.v1.ListSandboxesResponse
@@ -299,7 +398,7 @@ export type ListSandboxesResponse = Message<"sandgate.sandbox.v1.ListSandboxesRe
  * Use `create(ListSandboxesResponseSchema)` to create a new message.
  */
 export const ListSandboxesResponseSchema: GenMessage<ListSandboxesResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 7);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 8);
 
 /**
  * @generated from message sandgate.sandbox.v1.WaitSandboxesRequest
@@ -321,7 +420,7 @@ export type WaitSandboxesRequest = Message<"sandgate.sandbox.v1.WaitSandboxesReq
  * Use `create(WaitSandboxesRequestSchema)` to create a new message.
  */
 export const WaitSandboxesRequestSchema: GenMessage<WaitSandboxesRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 8);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 9);
 
 /**
  * @generated from message sandgate.sandbox.v1.WaitSandboxesResponse
@@ -340,7 +439,53 @@ export type WaitSandboxesResponse = Message<"sandgate.sandbox.v1.WaitSandboxesRe
  * Use `create(WaitSandboxesResponseSchema)` to create a new message.
  */
 export const WaitSandboxesResponseSchema: GenMessage<WaitSandboxesResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 9);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 10);
+
+/**
+ * @generated from message sandgate.sandbox.v1.ExtendSandboxRequest
+ */
+export type ExtendSandboxRequest = Message<"sandgate.sandbox.v1.ExtendSandboxRequest"> & {
+  /**
+   * @generated from field: string id_or_name = 1;
+   */
+  idOrName: string;
+
+  /**
+   * @generated from field: int32 ttl_seconds = 2;
+   */
+  ttlSeconds: number;
+
+  /**
+   * Its end may become an earlier one.
+   *
+   * @generated from field: bool shorten = 3;
+   */
+  shorten: boolean;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.ExtendSandboxRequest.
+ * Use `create(ExtendSandboxRequestSchema)` to create a new message.
+ */
+export const ExtendSandboxRequestSchema: GenMessage<ExtendSandboxRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 11);
+
+/**
+ * @generated from message sandgate.sandbox.v1.ExtendSandboxResponse
+ */
+export type ExtendSandboxResponse = Message<"sandgate.sandbox.v1.ExtendSandboxResponse"> & {
+  /**
+   * @generated from field: sandgate.sandbox.v1.Sandbox sandbox = 1;
+   */
+  sandbox?: Sandbox | undefined;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.ExtendSandboxResponse.
+ * Use `create(ExtendSandboxResponseSchema)` to create a new message.
+ */
+export const ExtendSandboxResponseSchema: GenMessage<ExtendSandboxResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 12);
 
 /**
  * @generated from message sandgate.sandbox.v1.StopSandboxRequest
@@ -357,7 +502,7 @@ export type StopSandboxRequest = Message<"sandgate.sandbox.v1.StopSandboxRequest
  * Use `create(StopSandboxRequestSchema)` to create a new message.
  */
 export const StopSandboxRequestSchema: GenMessage<StopSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 10);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 13);
 
 /**
  * @generated from message sandgate.sandbox.v1.StopSandboxResponse
@@ -374,7 +519,7 @@ export type StopSandboxResponse = Message<"sandgate.sandbox.v1.StopSandboxRespon
  * Use `create(StopSandboxResponseSchema)` to create a new message.
  */
 export const StopSandboxResponseSchema: GenMessage<StopSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 11);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 14);
 
 /**
  * @generated from message sandgate.sandbox.v1.ListAllSandboxesRequest
@@ -410,7 +555,7 @@ export type ListAllSandboxesRequest = Message<"sandgate.sandbox.v1.ListAllSandbo
  * Use `create(ListAllSandboxesRequestSchema)` to create a new message.
  */
 export const ListAllSandboxesRequestSchema: GenMessage<ListAllSandboxesRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 12);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 15);
 
 /**
  * @generated from message sandgate.sandbox.v1.ListAllSandboxesResponse
@@ -432,7 +577,7 @@ export type ListAllSandboxesResponse = Message<"sandgate.sandbox.v1.ListAllSandb
  * Use `create(ListAllSandboxesResponseSchema)` to create a new message.
  */
 export const ListAllSandboxesResponseSchema: GenMessage<ListAllSandboxesResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 13);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 16);
 
 /**
  * @generated from message sandgate.sandbox.v1.StopAnySandboxRequest
@@ -449,7 +594,7 @@ export type StopAnySandboxRequest = Message<"sandgate.sandbox.v1.StopAnySandboxR
  * Use `create(StopAnySandboxRequestSchema)` to create a new message.
  */
 export const StopAnySandboxRequestSchema: GenMessage<StopAnySandboxRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 14);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 17);
 
 /**
  * @generated from message sandgate.sandbox.v1.StopAnySandboxResponse
@@ -466,7 +611,7 @@ export type StopAnySandboxResponse = Message<"sandgate.sandbox.v1.StopAnySandbox
  * Use `create(StopAnySandboxResponseSchema)` to create a new message.
  */
 export const StopAnySandboxResponseSchema: GenMessage<StopAnySandboxResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 15);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 18);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetSandboxWorkspaceRequest
@@ -483,7 +628,7 @@ export type GetSandboxWorkspaceRequest = Message<"sandgate.sandbox.v1.GetSandbox
  * Use `create(GetSandboxWorkspaceRequestSchema)` to create a new message.
  */
 export const GetSandboxWorkspaceRequestSchema: GenMessage<GetSandboxWorkspaceRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 16);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 19);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetSandboxWorkspaceResponse
@@ -500,7 +645,7 @@ export type GetSandboxWorkspaceResponse = Message<"sandgate.sandbox.v1.GetSandbo
  * Use `create(GetSandboxWorkspaceResponseSchema)` to create a new message.
  */
 export const GetSandboxWorkspaceResponseSchema: GenMessage<GetSandboxWorkspaceResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 17);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 20);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetInstallationRequest
@@ -513,7 +658,7 @@ export type GetInstallationRequest = Message<"sandgate.sandbox.v1.GetInstallatio
  * Use `create(GetInstallationRequestSchema)` to create a new message.
  */
 export const GetInstallationRequestSchema: GenMessage<GetInstallationRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 18);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 21);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetInstallationResponse
@@ -530,7 +675,7 @@ export type GetInstallationResponse = Message<"sandgate.sandbox.v1.GetInstallati
  * Use `create(GetInstallationResponseSchema)` to create a new message.
  */
 export const GetInstallationResponseSchema: GenMessage<GetInstallationResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 19);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 22);
 
 /**
  * @generated from enum sandgate.sandbox.v1.SandboxState
@@ -619,6 +764,16 @@ export const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof WaitSandboxesRequestSchema;
     output: typeof WaitSandboxesResponseSchema;
+  },
+  /**
+   * Sets the end of a ready sandbox to so long from now, at most to the image's limit counted from the start.
+   *
+   * @generated from rpc sandgate.sandbox.v1.SandboxService.ExtendSandbox
+   */
+  extendSandbox: {
+    methodKind: "unary";
+    input: typeof ExtendSandboxRequestSchema;
+    output: typeof ExtendSandboxResponseSchema;
   },
   /**
    * Accepted in every state, and may be repeated.

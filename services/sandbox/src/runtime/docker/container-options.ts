@@ -50,6 +50,8 @@ export function containerOptionsOf(
   return {
     name: containerNameOf(spec.sandboxId),
     Image: spec.reference,
+    // The image's own command would follow an entrypoint alone.
+    ...(spec.command && { Entrypoint: [...spec.command], Cmd: [] }),
     Hostname: spec.sandboxId,
     Labels: containerLabels({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, installationId }),
     // The port promises SIGTERM, whatever STOPSIGNAL the image declares.

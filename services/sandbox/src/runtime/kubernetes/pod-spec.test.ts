@@ -45,6 +45,14 @@ test("a pod waits for a Secret only where there is a credential", () => {
   expect(hub.stringData?.[".dockerconfigjson"]).toContain("https://index.docker.io/v1/");
 });
 
+test("a command runs as it is, whatever a kubelet would replace in it", () => {
+  expect(podOf(spec, open, "n", defaults).spec?.containers[0]).not.toHaveProperty("command");
+  const command = ["sh", "-c", "echo $(HOME) $$ $HOME"];
+  const [container] = podOf({ ...spec, command }, open, "n", defaults).spec?.containers ?? [];
+  expect(container?.command).toEqual(["sh", "-c", "echo $$(HOME) $$$$ $$HOME"]);
+  expect(container).not.toHaveProperty("args");
+});
+
 test("a pod is probed each second until it is ready, and never ended for not being so", () => {
   const probeOf = (readinessPort?: number) =>
     podOf({ ...spec, ...(readinessPort !== undefined && { readinessPort }) }, open, "n", defaults).spec?.containers[0]

@@ -132,6 +132,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
         {
           name: containerName,
           image: spec.reference,
+          ...(spec.command && { command: spec.command.map(literal) }),
           // With the sandbox's own credential each time, even where the node has the image.
           imagePullPolicy: "Always",
           env: serverVariables.map((variable) => ({ name: variable, value: "" })),
@@ -171,6 +172,11 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
       ...(volumes.length > 0 && { volumes: volumes.map(({ volume }) => volume) }),
     },
   };
+}
+
+/** The text as the kubelet takes it, which would replace `$(NAME)` by a variable, and `$$` by `$`. */
+function literal(text: string): string {
+  return text.replaceAll("$", "$$$$");
 }
 
 function secretVolumeOf(secretName: string) {
