@@ -9,6 +9,9 @@ import { sessionRoutes } from "./resources/auth/session-routes.ts";
 import { ssoRoutes } from "./resources/auth/sso-routes.ts";
 import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
+import { execRoutes } from "./resources/processes/exec-routes.ts";
+import { outputRoutes } from "./resources/processes/output-routes.ts";
+import { processRoutes } from "./resources/processes/process-routes.ts";
 import { registryRoutes } from "./resources/registries/routes.ts";
 import { sandboxImageRoutes } from "./resources/sandbox-images/routes.ts";
 import { sandboxRoutes } from "./resources/sandboxes/routes.ts";
@@ -30,6 +33,9 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   sandboxImageRoutes,
   registryRoutes,
   sandboxRoutes,
+  execRoutes,
+  processRoutes,
+  outputRoutes,
   monitoringRoutes,
   auditLogRoutes,
 ];

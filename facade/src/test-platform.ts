@@ -9,6 +9,7 @@ import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { type AuditEntry, AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
@@ -24,6 +25,7 @@ export interface Handlers {
   workspace?: Partial<ServiceImpl<typeof WorkspaceService>>;
   imageRegistry?: Partial<ServiceImpl<typeof ImageRegistryService>>;
   sandbox?: Partial<ServiceImpl<typeof SandboxService>>;
+  processes?: Partial<ServiceImpl<typeof ProcessService>>;
   telemetry?: Partial<ServiceImpl<typeof TelemetryService>>;
   audit?: Partial<ServiceImpl<typeof AuditService>>;
 }
@@ -136,7 +138,10 @@ export async function openTestPlatform(
   );
   network.serve(
     "sandbox",
-    serve((router) => router.service(SandboxService, o.handlers?.sandbox ?? {})),
+    serve((router) => {
+      router.service(SandboxService, o.handlers?.sandbox ?? {});
+      router.service(ProcessService, o.handlers?.processes ?? {});
+    }),
   );
   network.serve(
     "telemetry",

@@ -6,13 +6,16 @@ export interface StreamEvent {
   data: any;
 }
 
-/** Asks for a stream of events, of those after the one with `lastId` if that is given. */
+/** Asks for a stream of events, of those after the one with `lastId` if that is given; with a body by POST. */
 export function openEventStream(
   url: string,
-  o: { token: string; workspace: string; lastId?: string | undefined; signal?: AbortSignal },
+  o: { token: string; workspace: string; lastId?: string | undefined; body?: object; signal?: AbortSignal },
 ): Promise<Response> {
   return fetch(url, {
+    ...(o.body && { method: "POST", body: JSON.stringify(o.body) }),
     headers: {
+      accept: "text/event-stream",
+      ...(o.body && { "content-type": "application/json" }),
       authorization: `Bearer ${o.token}`,
       "x-workspace-id": o.workspace,
       ...(o.lastId !== undefined && { "last-event-id": o.lastId }),

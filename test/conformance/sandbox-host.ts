@@ -13,10 +13,20 @@ const {
   KUBECONFIG: givenCluster,
 } = process.env;
 
+export interface ImageContent {
+  command: readonly string[];
+  files?: Readonly<Record<string, string>>;
+  programs?: readonly string[];
+  env?: Readonly<Record<string, string>>;
+  /** Where its program starts; `/` unless given. */
+  folder?: string;
+  user?: string;
+}
+
 /** What runs the sandboxes of the service under test, as tests see it from beside that service. */
 export interface SandboxHost {
   /** An image of the machine's busybox that the host can run, under a reference that an operator may register. */
-  makeImage(o: { command: readonly string[]; files?: Readonly<Record<string, string>> }): Promise<HostImage>;
+  makeImage(o: ImageContent): Promise<HostImage>;
   /**
    * What there is of a workspace's sandboxes, or of one sandbox, in whatever state. Undefined: it can't be looked at.
    */
@@ -64,7 +74,15 @@ export function openSandboxHost(): SandboxHost {
 function engineHost(): SandboxHost {
   const engine = openTestEngine();
   return {
-    makeImage: (o) => buildImage(engine, o),
+    makeImage: ({ env = {}, folder, user, ...content }) =>
+      buildImage(engine, {
+        ...content,
+        changes: [
+          ...Object.entries(env).map(([name, value]) => `ENV ${name}=${value}`),
+          ...(folder === undefined ? [] : [`WORKDIR ${folder}`]),
+          ...(user === undefined ? [] : [`USER ${user}`]),
+        ],
+      }),
     list: (of) => engine.listContainers({ all: true, filters: { label: [labelOf(of)] } }),
   };
 }
@@ -88,9 +106,11 @@ export function clusterHost(o: {
     credential: username ? { username, password: decodeURIComponent(password) } : undefined,
   };
   return {
-    async makeImage(content) {
+    async makeImage({ env = {}, folder: WorkingDir, user: User, ...content }) {
+      const Env = ["PATH=/usr/local/bin:/bin", ...Object.entries(env).map(([name, value]) => `${name}=${value}`)];
+      const config = { Env, ...(WorkingDir && { WorkingDir }), ...(User && { User }) };
       const repository = `${pathname.slice(1)}/conformance/${uniqueName("image")}`.replace(/^\//, "");
-      const reference = await pushImage(await makeImage(content), { ...place, repository });
+      const reference = await pushImage(await makeImage({ ...content, config }), { ...place, repository });
       // It goes with its registry.
       return { reference, remove: async () => {} };
     },

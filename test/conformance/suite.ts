@@ -5,6 +5,7 @@ const files = [
   ["accounts", () => import("./accounts.test.ts")],
   ["the audit log", () => import("./audit-log.test.ts")],
   ["codes", () => import("./codes.test.ts")],
+  ["commands", () => import("./commands.test.ts")],
   ["what is common", () => import("./common.test.ts")],
   ["images", () => import("./images.test.ts")],
   ["monitoring", () => import("./monitoring.test.ts")],

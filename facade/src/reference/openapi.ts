@@ -118,6 +118,7 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
     schema: {
       ...schema,
       description: [schema?.description, ...needs].filter(Boolean).join("\n\n"),
+      ...(rules.bytes && { body: bytesBody }),
       ...(schema?.querystring !== undefined && { querystring: withoutRequiredDefaults(schema.querystring) }),
       operationId: schema?.operationId ?? operationIdOf(rules, url),
       security,
@@ -126,6 +127,8 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
     url,
   };
 };
+
+const bytesBody = { content: { "application/octet-stream": { schema: { type: "string", format: "binary" } } } };
 
 /** The name of the RPC: what it does, as a client's method is called too. */
 function operationIdOf({ rpc }: RouteRules, url: string): string {

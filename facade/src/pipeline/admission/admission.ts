@@ -60,6 +60,7 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
       await identify(admission, rules, access, request, reply);
     };
     route.preValidation = (request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) => {
+      if (rules.optionalBody) request.body ??= {};
       const violations = check(request);
       for (const found of rules.check?.(request) ?? []) {
         if (!violations.some(({ field }) => field === found.field)) violations.push(found);

@@ -28,6 +28,10 @@ export interface RouteRules {
    * schema.
    */
   check?(request: FastifyRequest): Violation[];
+  /** The body is bytes, whatever they are (`acceptBytes`). */
+  bytes?: true;
+  /** A request without a body counts as one with an empty object. */
+  optionalBody?: true;
   /** The errors of the route beside those that follow from its other rules. */
   errors?: readonly PublicReason[];
   /** A 422 of this route has the body `{ detail: [{ loc, msg, type }] }` instead of the usual one. */
@@ -70,11 +74,13 @@ export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
 /**
  * Whether a request of the route may create or change something, of which the audit log and others keep a trace for
  * long. What deletes or ends something is not one: nobody may be kept from that, and there is no more of it than was
- * created. Nor is a new password, which has a limit of its own and is the answer to a stolen session.
+ * created. Nor is a new password, which has a limit of its own and is the answer to a stolen session, nor the use of a
+ * sandbox: what runs there is short-lived, and a program may well ask for it many times a second.
  */
 export function isChange(rules: RouteRules, access: RouteAccess, method: string): boolean {
   if (rules.rpc === "none" || access.credential === "none" || access.operator) return false;
   if (rules.audit === "user.change_password") return false;
+  if (access.permission === Permission.USE) return false;
   return ["POST", "PUT"].includes(method) && rules.rpc.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
 }
 

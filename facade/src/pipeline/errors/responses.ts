@@ -116,6 +116,9 @@ function bodyIssueOf(code: string, request: FastifyRequest): string | undefined 
   if (code === "FST_ERR_CTP_BODY_TOO_LARGE") {
     return `must not be larger than ${request.routeOptions.bodyLimit / 1024} KiB`;
   }
+  if (code === "FST_ERR_CTP_INVALID_MEDIA_TYPE" && request.routeOptions.config.rules?.bytes) {
+    return "must have the content type application/octet-stream";
+  }
   return bodyIssues[code] ?? (isBodyFault(code) ? "can't be read" : undefined);
 }
 

@@ -1,11 +1,15 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
-import { setTimeout } from "node:timers/promises";
+import { setTimeout as delay } from "node:timers/promises";
 import type { FastifyReply } from "fastify";
 
 const heartbeatMs = 15_000;
 /** How long the headers wait for the first event. Until then the source can still refuse the stream. */
 const refusalMs = 250;
+/** A client that takes nothing for so long is cut off. */
+const stalledMs = 30_000;
+/** How long a client may take to read what was sent, once its stream was ended or has failed. */
+const endMs = 500;
 
 export const eventStreamHeaders = {
   "content-type": "text/event-stream; charset=utf-8",
@@ -17,8 +21,8 @@ export const eventStreamHeaders = {
 const start = ": stream\n\n";
 
 /** An event in the format of the HTML standard. Neither the id nor JSON has line breaks. */
-export function formatEvent({ id, event, data }: { id: string; event: string; data: unknown }): string {
-  return `id: ${id}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
+export function formatEvent({ id, event, data }: { id?: string; event: string; data: unknown }): string {
+  return `${id === undefined ? "" : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
 /**
@@ -27,11 +31,19 @@ export function formatEvent({ id, event, data }: { id: string; event: string; da
  */
 export async function sendEvents(
   reply: FastifyReply,
-  o: { events: AsyncIterator<string>; signal: AbortSignal; onError(error: unknown): void },
+  o: {
+    events: AsyncIterator<string>;
+    signal: AbortSignal;
+    onError(error: unknown): void;
+    /** The first event comes without delay, so the headers wait for it however long the source takes to refuse. */
+    startsAtOnce?: true;
+    /** The last event of a stream that was ended, or that failed. */
+    lastEvent?(error: unknown): string;
+  },
 ): Promise<void> {
   const { events, signal } = o;
   let next = events.next();
-  await Promise.race([next, setTimeout(refusalMs, undefined, { signal })]);
+  await (o.startsAtOnce ? next : Promise.race([next, delay(refusalMs, undefined, { signal })]));
   const { raw } = reply.headers(eventStreamHeaders);
   reply.hijack();
   raw.writeHead(200, reply.getHeaders() as Record<string, string>);
@@ -44,11 +56,13 @@ export async function sendEvents(
       await send(raw, event.value, signal);
       next = events.next();
     }
+    end(raw, stalledMs);
   } catch (error) {
     if (!signal.aborted) o.onError(error);
+    if (o.lastEvent && !raw.destroyed) raw.write(o.lastEvent(error));
+    end(raw, endMs);
   } finally {
     clearInterval(heartbeat);
-    raw.end();
   }
 }
 
@@ -58,5 +72,18 @@ export function sendNoEvents(reply: FastifyReply): FastifyReply {
 }
 
 async function send(raw: ServerResponse, text: string, signal: AbortSignal): Promise<void> {
-  if (!raw.write(text)) await once(raw, "drain", { signal });
+  if (raw.write(text)) return;
+  const stalled = setTimeout(() => raw.destroy(), stalledMs);
+  try {
+    await once(raw, "drain", { signal });
+  } finally {
+    clearTimeout(stalled);
+  }
+}
+
+/** Ends a response, and cuts off a client that takes longer to read it. */
+function end(raw: ServerResponse, unreadMs: number): void {
+  raw.end();
+  const unread = setTimeout(() => raw.destroy(), unreadMs);
+  raw.once("close", () => clearTimeout(unread));
 }

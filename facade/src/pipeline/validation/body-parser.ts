@@ -22,6 +22,18 @@ export function parseJsonBodies(app: FastifyInstance): void {
   });
 }
 
+const bytesMediaType = /^application\/octet-stream\s*(?:;|$)/i;
+
+/** Takes bodies of routes that are added to this app as bytes. */
+export function acceptBytes(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", { parseAs: "buffer" }, (request, body, done) => {
+    const { "content-type": type = "application/octet-stream" } = request.headers;
+    if (bytesMediaType.test(type)) done(null, body);
+    else done(new errorCodes.FST_ERR_CTP_INVALID_MEDIA_TYPE());
+  });
+}
+
 function decode(body: Buffer): string | undefined {
   try {
     return utf8.decode(body);

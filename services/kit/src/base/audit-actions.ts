@@ -54,6 +54,13 @@ export const auditActions = [
   "sandbox.read_logs",
   "sandbox.extend",
   "sandbox.stop",
+  "sandbox.exec",
+  "process.start",
+  "process.list",
+  "process.read",
+  "process.write",
+  "process.signal",
+  "process.end",
   "audit_log.read",
 ] as const;
 

@@ -1,0 +1,125 @@
+import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
+import { OutputStream, type Process } from "@sandgate/proto/helper/v1/process";
+import { ProcessService, type RunCommandResponse } from "@sandgate/proto/sandbox/v1/processes";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
+import { sandboxIdOf } from "../sandboxes/mapping.ts";
+import { SandboxParams } from "../sandboxes/schemas.ts";
+import { eventStream, eventsDescription, sendProcessEvents, toServerEvents, wantsEvents } from "./events.ts";
+import { checkCommand, fromCommand, toBodyError, toProcess } from "./mapping.ts";
+import { inSandbox } from "./rules.ts";
+import { ExecBody, ExecHeaders, ExecResult } from "./schemas.ts";
+
+const { method: rpc } = ProcessService;
+const defaultTimeoutSeconds = 60;
+const maxTimeoutSeconds = 240;
+const defaultOutputBytes = 1024 * 1024;
+/** How much longer than the command's own time the call may take: to reach the sandbox, and to end the command. */
+const callGraceMs = 30_000;
+
+export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
+  const { processes } = clients;
+
+  app.post(
+    "/sandboxes/:sandbox_id/exec",
+    {
+      config: {
+        rules: {
+          rpc: rpc.runCommand,
+          audit: "sandbox.exec",
+          errors: inSandbox,
+          check: checkExec,
+        },
+      },
+      schema: {
+        tags: ["Commands"],
+        summary: "Run a command",
+        description: `Answers when the command has ended. With \`Accept: text/event-stream\` it is followed live. ${eventsDescription}`,
+        headers: ExecHeaders,
+        params: SandboxParams,
+        body: ExecBody,
+        response: {
+          200: {
+            description: "How it ended, and its output; or the stream.",
+            content: { "application/json": { schema: ExecResult }, "text/event-stream": eventStream },
+          },
+        },
+      },
+    },
+    (request, reply) => {
+      const { body } = request;
+      const { timeout_seconds: timeoutSeconds = defaultTimeoutSeconds, encoding = "utf8" } = body;
+      const asEvents = wantsEvents(request.headers);
+      const run = ({ signal }: LiveRequest) =>
+        processes.runCommand(
+          {
+            sandbox: sandboxIdOf(request.params.sandbox_id),
+            command: { ...fromCommand(body), timeoutSeconds },
+            continueOnDisconnect: body.on_disconnect === "continue",
+            maxOutputBytes: body.max_output_bytes ?? (asEvents ? 0 : defaultOutputBytes),
+          },
+          callFor(request, { signal, timeoutMs: asEvents ? 0 : timeoutSeconds * 1000 + callGraceMs }),
+        );
+      const collect = async (opened: LiveRequest) => {
+        const result = await collectResult(run(opened));
+        return reply.send({
+          ...toProcess(result.process),
+          stdout: result.stdout.toString(encoding),
+          stderr: result.stderr.toString(encoding),
+          stdout_truncated: result.stdoutTruncated,
+          stderr_truncated: result.stderrTruncated,
+          encoding,
+        });
+      };
+      const follow = (opened: LiveRequest) => {
+        const events = toServerEvents(run(opened), encoding === "utf8" ? "text" : "base64");
+        return sendProcessEvents({ request, reply, logger }, opened, events);
+      };
+      return live.run(request, reply, asEvents ? follow : collect).catch((error: unknown): FastifyReply => {
+        throw toBodyError(error);
+      });
+    },
+  );
+};
+
+interface Result {
+  process: Process;
+  stdout: Buffer;
+  stderr: Buffer;
+  stdoutTruncated: boolean;
+  stderrTruncated: boolean;
+}
+
+async function collectResult(events: AsyncIterable<RunCommandResponse>): Promise<Result> {
+  const stdout: Uint8Array[] = [];
+  const stderr: Uint8Array[] = [];
+  for await (const { event: at, stdoutTruncated, stderrTruncated } of events) {
+    const event = at?.event;
+    if (event?.case === "output") {
+      const { stream, data } = event.value;
+      (stream === OutputStream.STDERR ? stderr : stdout).push(data);
+    }
+    if (event?.case !== "exit") continue;
+    return {
+      process: event.value,
+      stdout: Buffer.concat(stdout),
+      stderr: Buffer.concat(stderr),
+      stdoutTruncated,
+      stderrTruncated,
+    };
+  }
+  throw new DomainError("UPSTREAM_ERROR", "The output of the command ended before the command.");
+}
+
+function checkExec({ body, headers }: FastifyRequest): Violation[] {
+  const violations = checkCommand(body);
+  const seconds: unknown =
+    typeof body === "object" && body !== null && "timeout_seconds" in body && body.timeout_seconds;
+  if (typeof seconds === "number" && seconds > maxTimeoutSeconds && !wantsEvents(headers)) {
+    const issue = `must be ${maxTimeoutSeconds} or less, unless events are asked for with Accept: text/event-stream`;
+    violations.push({ field: "body.timeout_seconds", issue });
+  }
+  return violations;
+}

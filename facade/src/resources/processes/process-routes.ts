@@ -1,0 +1,202 @@
+import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
+import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
+import { sandboxIdOf } from "../sandboxes/mapping.ts";
+import { SandboxParams } from "../sandboxes/schemas.ts";
+import { checkCommand, fromCommand, fromSignalName, fromStateNames, idsOf, toBodyError, toProcess } from "./mapping.ts";
+import { inSandbox, ofProcess } from "./rules.ts";
+import {
+  ProcessList,
+  ProcessParams,
+  ProcessQuery,
+  Process as ProcessRecord,
+  SignalBody,
+  StartBody,
+  Terminal,
+  WaitBody,
+} from "./schemas.ts";
+
+const { method: rpc } = ProcessService;
+const tags = ["Commands"];
+const defaultWaitSeconds = 60;
+/** How much longer than the wait itself the call may take. */
+const waitGraceMs = 5_000;
+/** SIGTERM, 5 s, SIGKILL, and some time to get there. */
+const endTimeoutMs = 30_000;
+
+export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
+  const { processes } = clients;
+
+  app.post(
+    "/sandboxes/:sandbox_id/processes",
+    {
+      config: {
+        rules: {
+          rpc: rpc.startProcess,
+          audit: "process.start",
+          errors: inSandbox,
+          check: ({ body }) => checkCommand(body),
+        },
+      },
+      schema: {
+        tags,
+        summary: "Start a process",
+        description: "It runs on by itself. The newest 1 MiB of its output is kept.",
+        headers: CreatingInWorkspaceHeaders,
+        params: SandboxParams,
+        body: StartBody,
+        response: { 201: ProcessRecord },
+      },
+    },
+    async (request, reply) => {
+      const { body } = request;
+      const command = {
+        ...fromCommand(body),
+        stdinOpen: body.stdin_open ?? false,
+        timeoutSeconds: body.timeout_seconds ?? 0,
+        ...(body.pty && { terminal: body.pty }),
+      };
+      const started = await processes
+        .startProcess({ sandbox: sandboxIdOf(request.params.sandbox_id), command }, callFor(request))
+        .catch((error: unknown) => {
+          throw toBodyError(error);
+        });
+      return reply.code(201).send(toProcess(present(started.process)));
+    },
+  );
+
+  app.get(
+    "/sandboxes/:sandbox_id/processes",
+    {
+      config: { rules: { rpc: rpc.listProcesses, audit: "process.list", errors: inSandbox } },
+      schema: {
+        tags,
+        summary: "List processes",
+        description: "Those that run and the last 1,000 that ended, of exec too, in the order of their start.",
+        headers: WorkspaceHeaders,
+        params: SandboxParams,
+        querystring: ProcessQuery,
+        response: { 200: ProcessList },
+      },
+    },
+    async (request) => {
+      const { state, tag = "" } = request.query;
+      const listed = await processes.listProcesses(
+        { sandbox: sandboxIdOf(request.params.sandbox_id), states: fromStateNames(state), tag },
+        callFor(request),
+      );
+      return { processes: listed.processes.map(toProcess) };
+    },
+  );
+
+  app.get(
+    "/sandboxes/:sandbox_id/processes/:process_id",
+    {
+      config: { rules: { rpc: rpc.getProcess, audit: "process.read", errors: ofProcess } },
+      schema: {
+        tags,
+        summary: "Read a process",
+        headers: WorkspaceHeaders,
+        params: ProcessParams,
+        response: { 200: ProcessRecord },
+      },
+    },
+    async (request) => {
+      const { process } = await processes.getProcess(idsOf(request.params), callFor(request));
+      return toProcess(present(process));
+    },
+  );
+
+  app.post(
+    "/sandboxes/:sandbox_id/processes/:process_id/wait",
+    {
+      config: { rules: { rpc: rpc.waitProcess, audit: "process.read", errors: ofProcess, optionalBody: true } },
+      schema: {
+        tags,
+        summary: "Wait until a process has ended",
+        description: "Answers with the process when it has ended or the time is up.",
+        headers: WorkspaceHeaders,
+        params: ProcessParams,
+        body: WaitBody,
+        response: { 200: ProcessRecord },
+      },
+    },
+    async (request, reply) => {
+      const { timeout_seconds: timeoutSeconds = defaultWaitSeconds } = request.body;
+      const wait = async ({ signal, checkAccess }: LiveRequest) => {
+        const { process } = await processes.waitProcess(
+          { ...idsOf(request.params), timeoutSeconds },
+          callFor(request, { signal, timeoutMs: timeoutSeconds * 1000 + waitGraceMs }),
+        );
+        // The caller may have lost access since the last check.
+        await checkAccess();
+        return toProcess(present(process));
+      };
+      return live.run(request, reply, wait);
+    },
+  );
+
+  app.post(
+    "/sandboxes/:sandbox_id/processes/:process_id/signal",
+    {
+      config: { rules: { rpc: rpc.signalProcess, audit: "process.signal", errors: ofProcess } },
+      schema: {
+        tags,
+        summary: "Send a signal",
+        description: "To the process group; SIGKILL ends all descendants.",
+        headers: WorkspaceHeaders,
+        params: ProcessParams,
+        body: SignalBody,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      const signal = fromSignalName(request.body.signal);
+      await processes.signalProcess({ ...idsOf(request.params), signal }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.put(
+    "/sandboxes/:sandbox_id/processes/:process_id/pty",
+    {
+      config: { rules: { rpc: rpc.resizeTerminal, audit: "process.write", errors: ofProcess } },
+      schema: {
+        tags,
+        summary: "Resize a terminal",
+        headers: WorkspaceHeaders,
+        params: ProcessParams,
+        body: Terminal,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      const { cols, rows } = request.body;
+      await processes.resizeTerminal({ ...idsOf(request.params), terminal: { cols, rows } }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.delete(
+    "/sandboxes/:sandbox_id/processes/:process_id",
+    {
+      config: { rules: { rpc: rpc.endProcess, audit: "process.end", errors: ofProcess } },
+      schema: {
+        tags,
+        summary: "End a process",
+        description:
+          "It gets SIGTERM with all its descendants, and SIGKILL 5 s later. Succeeds for one that has ended.",
+        headers: WorkspaceHeaders,
+        params: ProcessParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await processes.endProcess(idsOf(request.params), callFor(request, { timeoutMs: endTimeoutMs }));
+      return reply.code(204).send(null);
+    },
+  );
+};
