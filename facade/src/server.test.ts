@@ -2,7 +2,7 @@ import { connect } from "node:net";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { publicErrors } from "@sandgate/kit/base/reasons";
 import { callOf } from "@sandgate/kit/rpc/context";
-import { Role } from "@sandgate/proto/common/v1/access";
+import { Permission, Role } from "@sandgate/proto/common/v1/access";
 import { SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import {
@@ -207,6 +207,50 @@ describe("authentication", () => {
       expect(response.statusCode, `${role}`).toBe(status);
     }
     platform.state.tokenRole = Role.UNSPECIFIED;
+  });
+
+  test("lets an API token do what its permissions cover, and nothing with those of a later version", async () => {
+    const headers = { authorization: `Bearer ${apiToken}` };
+    const [read, remove] = [
+      { method: "GET", url: `/workspaces/${workspaceId}`, headers },
+      { method: "DELETE", url: `/workspaces/${workspaceId}`, headers },
+    ] as const;
+    const ofLaterVersion: Permission = JSON.parse("99");
+    for (const [permissions, statuses] of [
+      [[Permission.READ], [200, 403]],
+      [[Permission.MANAGE], [403, 204]],
+      [
+        [Permission.USE, Permission.PROVISION],
+        [403, 403],
+      ],
+      [[ofLaterVersion], [403, 403]],
+      [
+        [ofLaterVersion, Permission.READ],
+        [200, 403],
+      ],
+      [[], [200, 204]],
+    ] as const) {
+      platform.state.tokenPermissions = [...permissions];
+      platform.bus.signal("identity.api_tokens.revoked", "id");
+      const answers = [await platform.app.inject(read), await platform.app.inject(remove)];
+      expect(
+        answers.map(({ statusCode }) => statusCode),
+        `${permissions}`,
+      ).toEqual(statuses);
+      for (const { statusCode, body } of answers) {
+        if (statusCode === 403) expect(JSON.parse(body).error.code).toBe("forbidden");
+      }
+    }
+  });
+
+  test("an API token without the permissions that were asked for, made by an earlier version, is given to nobody", async () => {
+    const headers = { authorization: session };
+    const payload = { description: "x", permissions: ["read"] };
+    platform.state.called.length = 0;
+    const response = await platform.app.inject({ method: "POST", url: "/api-tokens", headers, payload });
+    expect(response.json().error).toMatchObject({ code: "upstream_error", retryable: true });
+    expect(response.body).not.toContain("sgt_");
+    expect(platform.state.called.at(-1)?.name).toBe("RevokeApiToken");
   });
 
   test("holds a bound API token to its workspace", async () => {

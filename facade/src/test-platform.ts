@@ -6,7 +6,7 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
-import { Role } from "@sandgate/proto/common/v1/access";
+import { type Permission, Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
@@ -62,6 +62,8 @@ export async function openTestPlatform(
     revokedTokens: new Set<string>(),
     /** The role of API tokens. */
     tokenRole: Role.UNSPECIFIED as Role,
+    /** The permissions of API tokens. */
+    tokenPermissions: [] as Permission[],
     /** The RPCs that the facade has called. */
     called: [] as DescMethod[],
     /** What the facade has added to the audit log. */
@@ -106,7 +108,8 @@ export async function openTestPlatform(
       if (![apiToken, boundApiToken].includes(token) || state.revokedTokens.has(token)) {
         throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
       }
-      return { tokenId: `id-${token}`, userId, role: state.tokenRole, ...(token === boundApiToken && { workspaceId }) };
+      const { tokenRole: role, tokenPermissions: permissions } = state;
+      return { tokenId: `id-${token}`, userId, role, permissions, ...(token === boundApiToken && { workspaceId }) };
     },
     batchGetUsers: ({ usernames }) => ({
       users: usernames.filter((name) => name === "ada@example.test").map((username) => ({ id: userId, username })),

@@ -4,7 +4,7 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Answer, expectStatus } from "./client.ts";
 import { codes, type ErrorCode } from "./codes.ts";
-import { type Demand, demands, type Outcome, type RoleName } from "./demands.ts";
+import { type Demand, demands, type Outcome, type PermissionName, type RoleName } from "./demands.ts";
 import { openTarget, requireSuiteSettings, type Target, type Tenant } from "./target.ts";
 
 const hasSuiteSettings = await requireSuiteSettings();
@@ -21,6 +21,8 @@ interface Credential {
   operator?: true;
   /** The highest role that the token has anywhere. */
   limit?: RoleName;
+  /** All that the token may do. */
+  permissions?: readonly PermissionName[];
   /** A token for another workspace alone. */
   bound?: true;
   /** The user's. */
@@ -32,6 +34,7 @@ const places = ["none", "malformed", "nobody's", "foreign", "own"] as const;
 type Place = (typeof places)[number];
 
 const roles: readonly RoleName[] = ["member", "admin", "owner"];
+const permissions: readonly PermissionName[] = ["read", "provision", "use", "manage"];
 const rank = (role: RoleName) => roles.indexOf(role);
 /** Requests at once: enough that the server is busy. */
 const atOnce = 4;
@@ -111,6 +114,16 @@ beforeAll(async () => {
       found.push(accept(`API token of ${role} for ${limit}`, token, { kind: "API token", role: least, limit }));
     }
   }
+  for (const some of [...permissions.map((one) => [one]), permissions]) {
+    const token = await createToken(owner, { permissions: some });
+    const name = `API token of owner to ${some.join(", ")}`;
+    found.push(accept(name, token, { kind: "API token", role: "owner", permissions: some }));
+  }
+  // Permissions never lift a role.
+  const managing = await createToken(member, { permissions: ["manage"] });
+  found.push(
+    accept("API token of member to manage", managing, { kind: "API token", role: "member", permissions: ["manage"] }),
+  );
   const bound = await createToken(owner, { workspace_id: owner.workspace });
   found.push(
     accept("API token of owner for another workspace", bound, { kind: "API token", role: "owner", bound: true }),
@@ -132,6 +145,19 @@ test("every route of the API is in the table, and every line of the table is a r
   const listed = new Set(Object.keys(demands).map((line) => routeOf(line).join(" ")));
   // The one route that the document leaves out: the script of the page that shows it.
   expect([...listed].sort()).toEqual([...routes, "GET /docs/reference.js"].sort());
+});
+
+test("a route says which permission an API token needs exactly if one may call it", async () => {
+  const { paths } = expectStatus(await target.get("/openapi.json"), 200);
+  for (const [line, { who, permission }] of Object.entries(demands)) {
+    expect(permission !== undefined, line).toBe(who === "user");
+    const [method, path] = routeOf(line);
+    const security: Record<string, string[]>[] = paths[path]?.[method.toLowerCase()]?.security ?? [];
+    expect(
+      security.flatMap(({ apiToken }) => apiToken ?? []),
+      line,
+    ).toEqual(permission ? [permission] : []);
+  }
 });
 
 describe("answers exactly what it should to every caller:", () => {
@@ -164,14 +190,16 @@ describe("answers exactly what it should to every caller:", () => {
 
 /** What a caller should be answered, by the rules that hold for all routes, in order. */
 function outcomeOf(line: string, demand: Demand, credential: Credential, place: Place): Outcome {
-  const { who, least } = demand;
+  const { who, least, permission } = demand;
   if (who === "anyone") return demand.answers;
   if (credential.refused) return credential.refused;
   const inPath = line.includes("{workspace_id}");
   if (least && place === "malformed") return [inPath ? "path.workspace_id" : "header.x-workspace-id"];
   if (who !== "user" && credential.kind !== "session") return "forbidden";
   if (who === "operator" && !credential.operator) return "forbidden";
+  const isPermitted = !credential.permissions || (permission && credential.permissions.includes(permission));
   if (!least) {
+    if (!isPermitted) return "forbidden";
     if (demand.unbound && credential.bound) return "workspace_forbidden";
     return demand.unbound && credential.limit && credential.limit !== "owner" ? "insufficient_role" : demand.answers;
   }
@@ -179,7 +207,8 @@ function outcomeOf(line: string, demand: Demand, credential: Credential, place: 
   if (credential.bound) return "workspace_forbidden";
   if (place === "nobody's") return inPath ? "workspace_not_found" : "workspace_forbidden";
   if (place === "foreign") return "workspace_forbidden";
-  return rank(credential.role) < rank(least) ? "insufficient_role" : demand.answers;
+  if (rank(credential.role) < rank(least)) return "insufficient_role";
+  return isPermitted ? demand.answers : "forbidden";
 }
 
 /** The facade is the same in every form, so only in one are all its answers read. */

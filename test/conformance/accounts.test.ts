@@ -472,6 +472,7 @@ describe("API tokens", () => {
       description: "deploys",
       workspace_id: null,
       role: null,
+      permissions: null,
       expires_at: null,
       created_at: isoMilliseconds,
     });
@@ -483,6 +484,7 @@ describe("API tokens", () => {
       token_hint: expect.any(String),
       workspace_id: null,
       role: null,
+      permissions: null,
       expires_at: null,
       created_at: created.created_at,
       last_used_at: null,
@@ -541,6 +543,45 @@ describe("API tokens", () => {
     const create = async (body: object) => expectStatus(await target.post("/api-tokens", body, as), 201).token;
     const token = await create({ description: "limited", role: "owner" });
     expectError(await target.post("/sandbox-images", defaultImage, { ...as, token }), "forbidden");
+  });
+
+  test("with permissions do what these cover and nothing else, and say what they lack", async () => {
+    const own = { ...session(), workspace: user.workspace };
+    const create = async (body: object) =>
+      expectStatus(await target.post("/api-tokens", { description: "limited", ...body }, session()), 201);
+    const created = await create({ permissions: ["use", "provision"] });
+    expect(created).toMatchObject({ permissions: ["provision", "use"], role: null });
+    const { api_tokens } = expectStatus(await target.get("/api-tokens", session()), 200);
+    const listed = api_tokens.find(({ id }: { id: string }) => id === created.id);
+    expect(listed).toMatchObject({ permissions: ["provision", "use"] });
+    const as = { ...own, token: created.token };
+    expectError(await target.post("/sandboxes/wait", { sandbox_id: "unknown" }, as), "sandbox_not_found");
+    const lacking = await target.get("/sandboxes", as);
+    expectError(lacking, "forbidden");
+    expect(lacking.body.error.hint).toContain('"read"');
+    expectError(await target.get("/workspaces", as), "forbidden");
+    expectError(await target.post("/workspaces", { name: "another" }, as), "forbidden");
+
+    const reading = { ...own, token: (await create({ permissions: ["read"], role: "member" })).token };
+    expectStatus(await target.get("/sandboxes", reading), 200);
+    expectError(await target.delete("/sandboxes/unknown", reading), "forbidden");
+    expectError(await target.get(`/workspaces/${user.workspace}/audit-log`, reading), "insufficient_role");
+
+    const image = { name: "limited", image: "registry.example/app" };
+    const managing = { ...own, token: (await create({ permissions: ["manage"] })).token };
+    const made = expectStatus(await target.post("/sandbox-images", image, managing), 201);
+    expectError(await target.get(`/sandbox-images/${made.id}`, managing), "forbidden");
+    expectStatus(await target.delete(`/sandbox-images/${made.id}`, managing), 204);
+    expectStatus(await target.delete(`/api-tokens/${managing.token}`, session()), 204);
+    expectError(await target.post("/sandbox-images", image, managing), "invalid_token");
+  });
+
+  test("name each permission once, none that doesn't exist, and at least one", async () => {
+    const bad = [[], ["read", "read"], ["read", "admin"], ["READ"], [1], [null], "read", { 0: "read" }, null];
+    for (const permissions of [...bad, Array.from({ length: 1_000 }, () => "admin")]) {
+      const answer = await target.post("/api-tokens", { description: "x", permissions }, session());
+      expectInvalid(answer, "body.permissions");
+    }
   });
 
   test("can't be bound to another user's workspace, nor expire in the past", async () => {

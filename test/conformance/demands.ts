@@ -1,6 +1,7 @@
 import type { ErrorCode } from "./codes.ts";
 
 export type RoleName = "member" | "admin" | "owner";
+export type PermissionName = "read" | "provision" | "use" | "manage";
 
 /**
  * What a request with all that a route demands is answered: a status, an error's code, or the fields that are invalid.
@@ -13,6 +14,8 @@ export interface Demand {
   who: "anyone" | "user" | "session" | "operator";
   /** The least role, in the workspace that the header or the path names. */
   least?: RoleName;
+  /** What an API token with permissions needs: each route that an API token may call has one. */
+  permission?: PermissionName;
   answers: Outcome;
   body?: object;
   query?: string;
@@ -27,9 +30,10 @@ export interface Demand {
 }
 
 const page: Demand = { who: "anyone", answers: 200 };
-const member = { who: "user", least: "member" } as const;
-const admin = { who: "user", least: "admin" } as const;
-const owner = { who: "user", least: "owner" } as const;
+const reads = { who: "user", least: "member", permission: "read" } as const;
+const provisions = { ...reads, permission: "provision" } as const;
+const uses = { ...reads, permission: "use" } as const;
+const manages = { who: "user", least: "admin", permission: "manage" } as const;
 
 /**
  * What each route demands, written down from the API's description and not read from the code. Requests are such that
@@ -106,81 +110,82 @@ export const demands: Record<string, Demand> = {
   "DELETE /api-tokens": { who: "session", answers: 204, asNewUser: true },
   "DELETE /api-tokens/{token}": { who: "session", answers: "api_key_not_found" },
 
-  "GET /workspaces": { who: "user", answers: 200 },
-  "POST /workspaces": { who: "user", body: { name: "access" }, answers: 201, unbound: true },
-  "GET /workspaces/{workspace_id}": { ...member, answers: 200 },
-  "PUT /workspaces/{workspace_id}": { ...admin, body: { name: "access" }, answers: 200 },
-  "DELETE /workspaces/{workspace_id}": { ...owner, answers: 204, disposable: true },
-  "GET /workspaces/{workspace_id}/members": { ...member, answers: 200 },
+  "GET /workspaces": { who: "user", permission: "read", answers: 200 },
+  "POST /workspaces": { who: "user", permission: "manage", body: { name: "access" }, answers: 201, unbound: true },
+  "GET /workspaces/{workspace_id}": { ...reads, answers: 200 },
+  "PUT /workspaces/{workspace_id}": { ...manages, body: { name: "access" }, answers: 200 },
+  "DELETE /workspaces/{workspace_id}": { ...manages, least: "owner", answers: 204, disposable: true },
+  "GET /workspaces/{workspace_id}/members": { ...reads, answers: 200 },
   "POST /workspaces/{workspace_id}/members": {
-    ...admin,
+    ...manages,
     body: { username: "nobody@example.com", role: "member" },
     answers: "member_not_found",
   },
   "POST /workspaces/{workspace_id}/members an owner": {
-    ...owner,
+    ...manages,
+    least: "owner",
     body: { username: "nobody@example.com", role: "owner" },
     answers: "member_not_found",
   },
   "PUT /workspaces/{workspace_id}/members/{user_id}": {
-    ...admin,
+    ...manages,
     body: { role: "member" },
     answers: "member_not_found",
   },
-  "DELETE /workspaces/{workspace_id}/members/{user_id}": { ...admin, answers: "member_not_found" },
-  "GET /workspaces/{workspace_id}/audit-log": { ...admin, answers: 200 },
+  "DELETE /workspaces/{workspace_id}/members/{user_id}": { ...manages, answers: "member_not_found" },
+  "GET /workspaces/{workspace_id}/audit-log": { ...reads, least: "admin", answers: 200 },
 
-  "GET /sandbox-images": { ...member, answers: 200 },
+  "GET /sandbox-images": { ...reads, answers: 200 },
   "POST /sandbox-images": {
-    ...admin,
+    ...manages,
     body: { name: "access", image: "registry.example.com/app", registry_id: "unknown" },
     answers: "registry_not_found",
   },
   "POST /sandbox-images a default": {
-    ...admin,
+    ...manages,
     body: { name: "access", image: "registry.example.com/app", is_default: true },
     answers: "forbidden",
   },
-  "GET /sandbox-images/{image_id}": { ...member, answers: "image_not_found" },
-  "PUT /sandbox-images/{image_id}": { ...admin, body: { name: "access" }, answers: "image_not_found" },
-  "DELETE /sandbox-images/{image_id}": { ...admin, answers: "image_not_found" },
+  "GET /sandbox-images/{image_id}": { ...reads, answers: "image_not_found" },
+  "PUT /sandbox-images/{image_id}": { ...manages, body: { name: "access" }, answers: "image_not_found" },
+  "DELETE /sandbox-images/{image_id}": { ...manages, answers: "image_not_found" },
 
-  "GET /registries": { ...member, answers: 200 },
+  "GET /registries": { ...reads, answers: 200 },
   "POST /registries": {
-    ...admin,
+    ...manages,
     body: { name: "access", url: "http://127.0.0.1:1", username: "u", password: "p" },
     answers: ["body.url"],
   },
-  "GET /registries/{registry_id}": { ...member, answers: "registry_not_found" },
-  "PUT /registries/{registry_id}": { ...admin, body: { name: "access" }, answers: "registry_not_found" },
-  "DELETE /registries/{registry_id}": { ...admin, answers: "registry_not_found" },
+  "GET /registries/{registry_id}": { ...reads, answers: "registry_not_found" },
+  "PUT /registries/{registry_id}": { ...manages, body: { name: "access" }, answers: "registry_not_found" },
+  "DELETE /registries/{registry_id}": { ...manages, answers: "registry_not_found" },
 
-  "GET /sandboxes": { ...member, answers: 200 },
-  "POST /sandboxes/provision": { ...member, body: { image_id: "unknown" }, answers: "image_not_found" },
-  "POST /sandboxes/wait": { ...member, body: { sandbox_id: "unknown" }, answers: "sandbox_not_found" },
-  "GET /sandboxes/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
-  "POST /sandboxes/{sandbox_id}/extend": { ...member, body: { ttl_seconds: 60 }, answers: "sandbox_not_found" },
-  "DELETE /sandboxes/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
-  "POST /sandboxes/{sandbox_id}/exec": { ...member, body: { command: ["true"] }, answers: "sandbox_not_found" },
-  "POST /sandboxes/{sandbox_id}/processes": { ...member, body: { command: ["true"] }, answers: "sandbox_not_found" },
-  "GET /sandboxes/{sandbox_id}/processes": { ...member, answers: "sandbox_not_found" },
-  "GET /sandboxes/{sandbox_id}/processes/{process_id}": { ...member, answers: "sandbox_not_found" },
-  "POST /sandboxes/{sandbox_id}/processes/{process_id}/wait": { ...member, body: {}, answers: "sandbox_not_found" },
-  "GET /sandboxes/{sandbox_id}/processes/{process_id}/output": { ...member, answers: "sandbox_not_found" },
-  "POST /sandboxes/{sandbox_id}/processes/{process_id}/stdin": { ...member, answers: "sandbox_not_found" },
+  "GET /sandboxes": { ...reads, answers: 200 },
+  "POST /sandboxes/provision": { ...provisions, body: { image_id: "unknown" }, answers: "image_not_found" },
+  "POST /sandboxes/wait": { ...provisions, body: { sandbox_id: "unknown" }, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}": { ...reads, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/extend": { ...provisions, body: { ttl_seconds: 60 }, answers: "sandbox_not_found" },
+  "DELETE /sandboxes/{sandbox_id}": { ...provisions, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/exec": { ...uses, body: { command: ["true"] }, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/processes": { ...uses, body: { command: ["true"] }, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/processes": { ...uses, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/processes/{process_id}": { ...uses, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/processes/{process_id}/wait": { ...uses, body: {}, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/processes/{process_id}/output": { ...uses, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/processes/{process_id}/stdin": { ...uses, answers: "sandbox_not_found" },
   "POST /sandboxes/{sandbox_id}/processes/{process_id}/signal": {
-    ...member,
+    ...uses,
     body: { signal: "SIGTERM" },
     answers: "sandbox_not_found",
   },
   "PUT /sandboxes/{sandbox_id}/processes/{process_id}/pty": {
-    ...member,
+    ...uses,
     body: { cols: 80, rows: 24 },
     answers: "sandbox_not_found",
   },
-  "DELETE /sandboxes/{sandbox_id}/processes/{process_id}": { ...member, answers: "sandbox_not_found" },
-  "GET /sandbox/monitoring/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
-  "GET /sandbox/monitoring/{sandbox_id}/stream": { ...member, answers: "sandbox_not_found" },
+  "DELETE /sandboxes/{sandbox_id}/processes/{process_id}": { ...uses, answers: "sandbox_not_found" },
+  "GET /sandbox/monitoring/{sandbox_id}": { ...reads, answers: "sandbox_not_found" },
+  "GET /sandbox/monitoring/{sandbox_id}/stream": { ...reads, answers: "sandbox_not_found" },
 
   "GET /admin/users": { who: "operator", answers: 200 },
   "PUT /admin/users/{user_id}": { who: "operator", body: { enabled: true }, answers: "not_found" },

@@ -58,12 +58,21 @@ export function toFinishSsoResponse(
 }
 
 export function toApiToken(token: ApiToken): ApiTokenMessage {
-  return createMessage(ApiTokenSchema, { ...token, tokenHint: token.hint });
+  return createMessage(ApiTokenSchema, {
+    ...token,
+    tokenHint: token.hint,
+    permissions: [...(token.permissions ?? [])],
+  });
 }
 
 /** Whom an API token signs in, where, and until when. */
 export function toVerifiedApiToken(token: VerifiedApiToken, demanded: OperatorSecondFactor): VerifyApiTokenResponse {
   // A token with a role has no operator rights.
   const operator = token.role === Role.UNSPECIFIED && operatorRights(token, token.secondFactor, demanded).operator;
-  return createMessage(VerifyApiTokenResponseSchema, { ...token, operator, tokenId: token.id });
+  return createMessage(VerifyApiTokenResponseSchema, {
+    ...token,
+    operator,
+    tokenId: token.id,
+    permissions: [...(token.permissions ?? [])],
+  });
 }

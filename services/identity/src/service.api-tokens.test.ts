@@ -5,7 +5,7 @@ import { dayMs } from "@sandgate/kit/base/time";
 import { createCallingTransport } from "@sandgate/kit/rpc/clients";
 import { asService } from "@sandgate/kit/rpc/context";
 import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
-import { Role } from "@sandgate/proto/common/v1/access";
+import { Permission, Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { test } from "@sandgate/test-support/test";
 import { describe, expect } from "vitest";
@@ -191,6 +191,43 @@ describe("API tokens", () => {
     });
     const { apiTokens } = await identity.listApiTokens({}, as(id));
     expect(apiTokens.map(({ role }) => role)).toEqual([Role.UNSPECIFIED, Role.OWNER]);
+  });
+
+  test("a token has its permissions, in order, wherever it is shown, verified or asked for again", async () => {
+    await open();
+    const id = await createUser();
+    const request = { description: "ci", permissions: [Permission.USE, Permission.READ] };
+    const key = { idempotencyKey: "k" };
+    const { apiToken, token } = await identity.createApiToken(request, as(id, key));
+    const permissions = [Permission.READ, Permission.USE];
+    expect(apiToken?.permissions).toEqual(permissions);
+    expect((await identity.createApiToken(request, as(id, key))).apiToken?.permissions).toEqual(permissions);
+    const verified = await identity.verifyApiToken({ token, heedsPermissions: true }, nobody());
+    expect(verified.permissions).toEqual(permissions);
+    const unlimited = await identity.createApiToken({ description: "ci" }, as(id));
+    expect((await identity.verifyApiToken({ token: unlimited.token }, nobody())).permissions).toEqual([]);
+    const { apiTokens } = await identity.listApiTokens({}, as(id));
+    expect(apiTokens.map((each) => each.permissions)).toEqual([[], permissions]);
+    await identity.revokeApiToken({ tokenOrId: token }, as(id));
+    await expect(identity.verifyApiToken({ token, heedsPermissions: true }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+  });
+
+  test("a token with permissions is invalid to a caller that doesn't heed them, as an earlier version", async () => {
+    await open();
+    const request = { description: "ci", permissions: [Permission.READ] };
+    const { token } = await identity.createApiToken(request, as(await createUser()));
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  });
+
+  test("a permission that is unknown, unspecified or named twice makes no token", async () => {
+    await open();
+    for (const permissions of [[Permission.UNSPECIFIED], [5 as Permission], [Permission.READ, Permission.READ]]) {
+      await expect(identity.createApiToken({ description: "ci", permissions }, as(newId()))).rejects.toMatchObject({
+        reason: "VALIDATION_ERROR",
+      });
+    }
   });
 
   test("a workspace must be a UUID", async () => {

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { toRoleName } from "@sandgate/kit/rpc/access";
+import { toPermissionNames, toRoleName } from "@sandgate/kit/rpc/access";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { VerifyApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
@@ -42,7 +42,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
   ];
 
   async function verifyApiToken(token: string, requestId: string): Promise<SignedIn> {
-    const answer = await identity.verifyApiToken({ token }, asFacade({ requestId }));
+    const answer = await identity.verifyApiToken({ token, heedsPermissions: true }, asFacade({ requestId }));
     return {
       user: {
         id: answer.userId,
@@ -51,6 +51,8 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
         operator: answer.operator,
         // A role that this version doesn't know grants no more than the lowest one.
         ...(answer.role !== Role.UNSPECIFIED && { roleLimit: toRoleName(answer.role) ?? "member" }),
+        // Nor does a permission that it doesn't know grant anything.
+        ...(answer.permissions.length > 0 && { permissions: toPermissionNames(answer.permissions) }),
       },
       ...(answer.workspaceId && { boundTo: answer.workspaceId }),
     };

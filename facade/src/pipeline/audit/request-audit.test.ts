@@ -3,7 +3,7 @@ import { setImmediate } from "node:timers/promises";
 import { inspect } from "node:util";
 import { auditActions } from "@sandgate/kit/base/audit-actions";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { Credential, Role } from "@sandgate/proto/common/v1/access";
+import { Credential, Permission, Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, RouteOptions } from "fastify";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
@@ -95,6 +95,15 @@ test("a member's refused request is in the workspace's log, with who, from where
     },
   ]);
   await setRole(Role.OWNER);
+});
+
+test("what an API token lacks the permission for is in the workspace's log, too", async () => {
+  platform.state.tokenPermissions = [Permission.READ];
+  const entries = await entriesOf("DELETE", `/registries/${registryId}`, { token: apiToken, workspace: workspaceId });
+  const refused = { action: "registry.delete", credential: Credential.API_TOKEN, outcome: "forbidden" };
+  await expect.poll(entries).toMatchObject([{ ...refused, workspaceId, targetId: registryId }]);
+  platform.state.tokenPermissions = [];
+  platform.bus.signal("identity.api_tokens.revoked", "id");
 });
 
 test("what somebody tries in another's workspace is for operators alone", async () => {

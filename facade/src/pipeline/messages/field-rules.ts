@@ -81,6 +81,7 @@ function ofList(rules: RepeatedRules): Keywords {
   return {
     ...(has("min_items") && { minItems: Number(rules.minItems) }),
     ...(has("max_items") && { maxItems: Number(rules.maxItems) }),
+    ...(has("unique") && { uniqueItems: rules.unique }),
   };
 }
 

@@ -183,6 +183,8 @@ function fieldOf(location: Location, error: ErrorObject): string {
     .map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
   // A repeated query parameter is one field.
   if (location === "query") steps.splice(1);
+  // So is a list of choices, in which no entry has a place of its own.
+  if (location === "body" && error.parentSchema?.enum && /\/items\/\w+$/.test(error.schemaPath)) steps.pop();
   if (error.keyword === "required") steps.push(String(error.params.missingProperty));
   return [location, ...steps].join(".");
 }
@@ -210,6 +212,8 @@ function issueOf(error: ErrorObject): string {
       return error.params.limit === 1 ? "must not be empty" : `must have ${error.params.limit} characters or more`;
     case "maxLength":
       return `must have ${error.params.limit} characters or fewer`;
+    case "uniqueItems":
+      return "must not have an entry twice";
     case "maxProperties":
     case "maxItems":
       return `must have ${error.params.limit} entries or fewer`;

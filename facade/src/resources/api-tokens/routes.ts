@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
-import { toRole } from "@sandgate/kit/rpc/access";
+import { toPermission, toRole } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService, RevokeApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
@@ -35,7 +35,7 @@ export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, 
       },
     },
     async (request, reply) => {
-      const { description, expires_at, workspace_id, role } = request.body;
+      const { description, expires_at, workspace_id, role, permissions } = request.body;
       const workspaceId = workspace_id?.toLowerCase();
       if (workspaceId !== undefined) {
         await scope.enter(signedInOf(request), workspaceId, {
@@ -51,10 +51,18 @@ export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, 
           ...(expiresAt !== undefined && { expiresAt: toTimestamp(expiresAt) }),
           ...(workspaceId !== undefined && { workspaceId }),
           ...(role !== undefined && { role: toRole(role) }),
+          ...(permissions !== undefined && { permissions: permissions.map(toPermission) }),
         },
         callFor(request),
       );
       const { token_hint, last_used_at, ...record } = toApiToken(present(created.apiToken));
+      if (permissions !== undefined && record.permissions === null) {
+        // A version without permissions made it, and it may do everything. Nobody is told its secret, so whether it can be
+        // revoked matters little.
+        const revoking = callFor(request, { idempotencyKey: newId() });
+        await identity.revokeApiToken({ tokenOrId: record.id }, revoking).catch(() => undefined);
+        throw new DomainError("UPSTREAM_ERROR", "The platform is being updated and can't make the token yet.");
+      }
       return reply.code(201).send({ ...record, token: created.token });
     },
   );

@@ -1,6 +1,8 @@
-import type { RoleName } from "@sandgate/kit/rpc/context";
+import { permissionNames } from "@sandgate/kit/rpc/access";
+import type { PermissionName, RoleName } from "@sandgate/kit/rpc/context";
 import { CreateApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
+import { limitsOf } from "../../pipeline/messages/field-rules.ts";
 import {
   component,
   Id,
@@ -8,6 +10,7 @@ import {
   NextCursor,
   NullableMoment,
   NullableText,
+  nullable,
   Role,
 } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
@@ -21,6 +24,10 @@ const NullableRole = Type.Unsafe<RoleName | null>({
   enum: ["member", "admin", "owner", null],
   description: roleMeaning,
 });
+const permissionsMeaning =
+  "What the token may do of what its role may: `read` records, logs and the audit log; `provision`, wait for, extend and stop sandboxes; `use` them, with commands, files and ports; `manage` all else. None includes another. Without any it may do all of it.";
+const Permission = Type.Unsafe<PermissionName>({ title: "Permission", type: "string", enum: [...permissionNames] });
+const NullablePermissions = nullable(Type.Array(Permission, { description: permissionsMeaning }));
 
 export const CreateApiTokenBody = component(
   "CreateApiToken",
@@ -29,8 +36,15 @@ export const CreateApiTokenBody = component(
     expires_at: Type.Optional(Type.String({ format: "date-time" })),
     workspace_id: Type.Optional(Type.String({ description: "The only workspace that the token may be used in." })),
     role: Type.Optional(TokenRole),
+    permissions: Type.Optional(
+      Type.Array(Permission, {
+        ...limitsOf(CreateApiTokenRequestSchema, "permissions"),
+        minItems: 1,
+        description: permissionsMeaning,
+      }),
+    ),
   },
-  { description: "continuous integration", role: "member" },
+  { description: "continuous integration", role: "member", permissions: ["provision", "use"] },
 );
 export const ApiTokenParams = Type.Object({ token: Type.String({ description: "The token itself or its id." }) });
 export const CreatedApiToken = component("CreatedApiToken", {
@@ -39,6 +53,7 @@ export const CreatedApiToken = component("CreatedApiToken", {
   description: Type.String(),
   workspace_id: NullableText,
   role: NullableRole,
+  permissions: NullablePermissions,
   expires_at: NullableMoment,
   created_at: Moment,
 });
@@ -48,6 +63,7 @@ export const ApiToken = component("ApiToken", {
   token_hint: Type.String(),
   workspace_id: NullableText,
   role: NullableRole,
+  permissions: NullablePermissions,
   expires_at: NullableMoment,
   created_at: Moment,
   last_used_at: NullableMoment,

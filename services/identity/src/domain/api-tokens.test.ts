@@ -1,5 +1,7 @@
+import { Permission } from "@sandgate/proto/common/v1/access";
 import { describe, expect, test } from "vitest";
-import { hintOf, isApiToken, isExpired, newApiToken } from "./api-tokens.ts";
+import { hashApiToken, hintOf, isApiToken, isExpired, newApiToken, readPermissions } from "./api-tokens.ts";
+import { hashSecret } from "./tokens.ts";
 
 const at = (ms: number) => new Date(ms);
 
@@ -32,6 +34,18 @@ describe("an API token", () => {
     const token = newApiToken();
     expect(token.startsWith(hintOf(token))).toBe(true);
     expect(hintOf(token)).toHaveLength(8);
+  });
+
+  test("with permissions isn't found by the hash that versions without permissions look for", () => {
+    const token = newApiToken();
+    expect(hashApiToken(token, { permissions: undefined })).toEqual(hashSecret(token));
+    expect(hashApiToken(token, { permissions: [Permission.READ] })).not.toEqual(hashSecret(token));
+    expect(hashApiToken(token, { permissions: [Permission.READ] })).toEqual(hashApiToken(token, { permissions: [] }));
+  });
+
+  test("has its permissions in order, and all when none is named", () => {
+    expect(readPermissions([Permission.MANAGE, Permission.READ])).toEqual([Permission.READ, Permission.MANAGE]);
+    expect(readPermissions([])).toBeUndefined();
   });
 
   test("expires at its time, or never", () => {

@@ -2,8 +2,9 @@ import { randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
-import type { Role } from "@sandgate/proto/common/v1/access";
+import type { Permission, Role } from "@sandgate/proto/common/v1/access";
 import type { NewMail } from "./mails.ts";
+import { hashSecret } from "./tokens.ts";
 
 /** An API token without its secret. */
 export interface ApiToken {
@@ -18,6 +19,8 @@ export interface ApiToken {
    * The highest role that the token has in any workspace. Unspecified: its user's role, and the user's operator rights.
    */
   role: Role;
+  /** What the token may do of what its role may, one or more, in order. Undefined: all of it. */
+  permissions: readonly Permission[] | undefined;
   /** Undefined: the token never expires. */
   expiresAt: Date | undefined;
   createdAt: Date;
@@ -26,7 +29,7 @@ export interface ApiToken {
 }
 
 /** What a user requests of a new token. */
-export type ApiTokenRequest = Pick<ApiToken, "description" | "workspaceId" | "role" | "expiresAt">;
+export type ApiTokenRequest = Pick<ApiToken, "description" | "workspaceId" | "role" | "permissions" | "expiresAt">;
 
 /** A token as it is stored. */
 export interface NewApiToken extends Omit<ApiToken, "lastUsedAt"> {
@@ -71,6 +74,19 @@ export function newApiToken(): string {
 /** Whether the text can be an API token at all. Other texts need no lookup in the database. */
 export function isApiToken(text: string): boolean {
   return tokenPattern.test(text) && text.slice(-checksumCharacters) === checksum(text.slice(0, -checksumCharacters));
+}
+
+/**
+ * What is stored in place of a token. That of a token with permissions differs, so that a version without permissions,
+ * which would let it do everything, doesn't find it: beside this one, or after a rollback.
+ */
+export function hashApiToken(token: string, { permissions }: Pick<ApiToken, "permissions">): Uint8Array {
+  return hashSecret(permissions === undefined ? token : `permissions ${token}`);
+}
+
+/** The permissions as they are kept: undefined when none was asked for, which means all. */
+export function readPermissions(given: readonly Permission[]): readonly Permission[] | undefined {
+  return given.length === 0 ? undefined : given.toSorted((a, b) => a - b);
 }
 
 export function hintOf(token: string): string {

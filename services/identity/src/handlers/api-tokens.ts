@@ -13,6 +13,7 @@ import {
   IdentityService,
   RevokeApiTokenResponseSchema,
 } from "@sandgate/proto/identity/v1/identity";
+import { readPermissions } from "../domain/api-tokens.ts";
 import type { OperatorSecondFactor } from "../domain/operator-rights.ts";
 import { toApiToken, toVerifiedApiToken } from "../messages.ts";
 import type { ApiTokens } from "../usecases/api-tokens.ts";
@@ -33,7 +34,8 @@ export function createApiTokenHandlers(o: {
         const { description, role } = request;
         const workspaceId = parseWorkspaceId(request.workspaceId);
         const expiresAt = request.expiresAt && timestampDate(request.expiresAt);
-        const drafted = apiTokens.draft(call, { description, role, workspaceId, expiresAt });
+        const permissions = readPermissions(request.permissions);
+        const drafted = apiTokens.draft(call, { description, role, permissions, workspaceId, expiresAt });
         const apiToken = toApiToken(drafted.apiToken);
         const response = create(CreateApiTokenResponseSchema, { apiToken, token: drafted.secret });
         await apiTokens.add(call, drafted, await recordFor(response));
@@ -61,8 +63,8 @@ export function createApiTokenHandlers(o: {
       return {};
     },
 
-    async verifyApiToken({ token }) {
-      return toVerifiedApiToken(await apiTokens.verify(token), o.operatorSecondFactor);
+    async verifyApiToken({ token, heedsPermissions }) {
+      return toVerifiedApiToken(await apiTokens.verify(token, { heedsPermissions }), o.operatorSecondFactor);
     },
   } satisfies Partial<ServiceImpl<typeof IdentityService>>;
 }

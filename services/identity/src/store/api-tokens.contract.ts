@@ -1,6 +1,6 @@
 import { newId } from "@sandgate/kit/base/ids";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
-import { Role } from "@sandgate/proto/common/v1/access";
+import { Permission, Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { hashSecret } from "../domain/tokens.ts";
 import { apiToken, at, createUser, event, mail, startSession, subjectsOf, takeMails } from "./store.fixture.ts";
@@ -22,6 +22,7 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
       const { tokenHash, sessionId, noticeMail, ...token } = apiToken(userId, "t", {
         workspaceId: newId(),
         role: Role.ADMIN,
+        permissions: [Permission.READ, Permission.USE],
         expiresAt: at(1),
       });
       await store.apiTokens.create({ ...token, tokenHash, sessionId, noticeMail }, 0, undefined, []);
@@ -32,6 +33,20 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
         secondFactor: false,
       });
       expect(await store.apiTokens.find(hashSecret("other"))).toBeUndefined();
+    });
+
+    test("a token's permissions are kept, and that it has none", async () => {
+      const userId = await createUser(store);
+      const kept = [undefined, [Permission.MANAGE], [Permission.READ, Permission.PROVISION]];
+      for (const [i, permissions] of kept.entries()) {
+        const token = apiToken(userId, `${i}`, { permissions, createdAt: at(-i) });
+        await store.apiTokens.create(token, 0, undefined, []);
+      }
+      for (const [i, permissions] of kept.entries()) {
+        expect((await store.apiTokens.find(hashSecret(`${i}`)))?.permissions).toEqual(permissions);
+      }
+      const listed = await store.apiTokens.list(userId, 10, undefined);
+      expect(listed.map(({ permissions }) => permissions)).toEqual(kept);
     });
 
     test("a token is made with its mail, and none for a session that has ended", async () => {

@@ -7,7 +7,7 @@ import { removeAt } from "./expiry.mongo.ts";
 import { addMail } from "./mails.mongo.ts";
 
 function toApiToken(document: ApiTokenDocument): ApiToken {
-  const { _id, userId, description, hint, workspaceId, role, expiresAt, createdAt, lastUsedAt } = document;
+  const { _id, userId, description, hint, workspaceId, role, permissions, expiresAt, createdAt, lastUsedAt } = document;
   return {
     id: _id,
     userId,
@@ -15,6 +15,7 @@ function toApiToken(document: ApiTokenDocument): ApiToken {
     hint,
     workspaceId,
     role,
+    permissions,
     expiresAt: toOptionalDate(expiresAt),
     createdAt: new Date(createdAt),
     lastUsedAt: toOptionalDate(lastUsedAt),

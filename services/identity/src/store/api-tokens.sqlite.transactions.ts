@@ -10,7 +10,7 @@ export function revokeApiTokensOf(tx: Transaction, userId: string): number {
 }
 
 const createApiToken: TransactionOf<ApiTokens["create"]> = (tx, token, maxTokens, record, events) => {
-  const { id, userId, tokenHash, sessionId, description, hint, workspaceId, role, expiresAt, createdAt } = token;
+  const { id, userId, tokenHash, sessionId, description, hint, workspaceId, expiresAt, createdAt } = token;
   const made = tx.db.get<{ second_factor: number; ended_at: number | null }>(
     "SELECT second_factor, ended_at FROM sessions WHERE id = ? AND user_id = ?",
     sessionId,
@@ -21,9 +21,10 @@ const createApiToken: TransactionOf<ApiTokens["create"]> = (tx, token, maxTokens
   if (hasAllApiTokens(held, maxTokens)) return "too_many";
   tx.keepIdempotencyRecord(record);
   tx.publish(events);
-  const about = { description, hint, workspace_id: workspaceId, role, second_factor: made?.second_factor ?? 0 };
+  const about = { description, hint, workspace_id: workspaceId, second_factor: made?.second_factor ?? 0 };
+  const limits = { role: token.role, permissions: token.permissions && JSON.stringify(token.permissions) };
   const times = { expires_at: expiresAt, created_at: createdAt };
-  insert(tx, "api_tokens", { id, user_id: userId, token_hash: tokenHash, ...about, ...times });
+  insert(tx, "api_tokens", { id, user_id: userId, token_hash: tokenHash, ...about, ...limits, ...times });
   if (token.noticeMail) addMail(tx, userId, token.noticeMail, createdAt);
   return "done";
 };

@@ -6,7 +6,7 @@ import type { apiTokenTransactions } from "./api-tokens.sqlite.transactions.ts";
 import type { ApiTokens } from "./api-tokens.ts";
 
 const columns =
-  "t.id, t.user_id, t.description, t.hint, t.workspace_id, t.role, t.expires_at, t.created_at, t.last_used_at";
+  "t.id, t.user_id, t.description, t.hint, t.workspace_id, t.role, t.permissions, t.expires_at, t.created_at, t.last_used_at";
 
 interface ApiTokenRow {
   id: string;
@@ -15,6 +15,8 @@ interface ApiTokenRow {
   hint: string;
   workspace_id: string | null;
   role: Role;
+  /** Numbers, as JSON. */
+  permissions: string | null;
   expires_at: number | null;
   created_at: number;
   last_used_at: number | null;
@@ -28,6 +30,7 @@ function toApiToken(row: ApiTokenRow): ApiToken {
     hint: row.hint,
     workspaceId: row.workspace_id ?? undefined,
     role: row.role,
+    permissions: row.permissions === null ? undefined : JSON.parse(row.permissions),
     expiresAt: toOptionalDate(row.expires_at),
     createdAt: new Date(row.created_at),
     lastUsedAt: toOptionalDate(row.last_used_at),

@@ -1,5 +1,5 @@
 import { type Db, isDuplicateKey, type MongoTransaction } from "@sandgate/kit/storage/mongo";
-import type { Role } from "@sandgate/proto/common/v1/access";
+import type { Permission, Role } from "@sandgate/proto/common/v1/access";
 import type { StoredKey } from "../domain/signing-keys.ts";
 import type { Expiring } from "./expiry.mongo.ts";
 
@@ -66,6 +66,7 @@ export interface ApiTokenDocument extends Expiring {
   hint: string;
   workspaceId?: string | undefined;
   role: Role;
+  permissions?: readonly Permission[] | undefined;
   /** Set when the session that made it was signed in with a second factor. */
   secondFactor?: boolean;
   expiresAt?: number | undefined;

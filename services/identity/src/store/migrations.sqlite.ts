@@ -170,4 +170,5 @@ export const migrations: readonly SqliteMigration[] = [
      subject TEXT NOT NULL,
      PRIMARY KEY (user_id, issuer, subject)
    ) STRICT, WITHOUT ROWID;`,
+  "ALTER TABLE api_tokens ADD COLUMN permissions TEXT;",
 ];

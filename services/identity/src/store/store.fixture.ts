@@ -66,6 +66,7 @@ export function apiToken(userId: string, token: string, more: Partial<NewApiToke
     hint: "sgt_abcd",
     workspaceId: undefined,
     role: Role.UNSPECIFIED,
+    permissions: undefined,
     expiresAt: undefined,
     createdAt: at(0),
     tokenHash: hashSecret(token),

@@ -98,6 +98,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
       sessionId: newId(),
       noticeMail: undefined,
       role: Role.UNSPECIFIED,
+      permissions: undefined,
       createdAt: now,
     };
     await store.apiTokens.create(

@@ -8,6 +8,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import {
   type ApiToken,
   type ApiTokenRequest,
+  hashApiToken,
   hintOf,
   isApiToken,
   isExpired,
@@ -18,7 +19,6 @@ import {
 } from "../domain/api-tokens.ts";
 import type { NewMail } from "../domain/mails.ts";
 import { budget } from "../domain/rate-counters.ts";
-import { hashSecret } from "../domain/tokens.ts";
 import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked, userApiTokensRevoked } from "../events.ts";
 import { composeApiTokenCreated } from "../mail/texts.ts";
 import type { IdentityStore } from "../store/store.ts";
@@ -47,8 +47,8 @@ export interface ApiTokens {
   revoke(call: Call, tokenOrId: string, record: IdempotencyRecord | undefined): Promise<void>;
   /** Revokes all tokens of the caller. */
   revokeAll(call: Call): Promise<void>;
-  /** Finds the token and records its use. Throws INVALID_TOKEN. */
-  verify(secret: string): Promise<VerifiedApiToken>;
+  /** Finds the token and records its use. Throws INVALID_TOKEN, also to who doesn't heed the permissions that it has. */
+  verify(secret: string, o: { heedsPermissions: boolean }): Promise<VerifiedApiToken>;
   /** Stores the uses that are only in memory. */
   storeUses(): Promise<void>;
 }
@@ -76,6 +76,12 @@ export function createApiTokens(o: {
     return user && mails.seal(composeApiTokenCreated({ to: user.username, publicUrl, hint }));
   }
 
+  async function find(secret: string): Promise<VerifiedApiToken | undefined> {
+    if (!isApiToken(secret)) return undefined;
+    const unlimited = await store.apiTokens.find(hashApiToken(secret, { permissions: undefined }));
+    return unlimited ?? store.apiTokens.find(hashApiToken(secret, { permissions: [] }));
+  }
+
   async function storeUses(): Promise<void> {
     const recorded = uses.take();
     if (recorded.length > 0) await store.apiTokens.recordUses(recorded);
@@ -100,7 +106,8 @@ export function createApiTokens(o: {
     async add(call, { apiToken, secret }, record) {
       const events = [apiTokenCreated(call, apiToken)];
       const noticeMail = await noticeOf(apiToken);
-      const stored = { ...apiToken, tokenHash: hashSecret(secret), sessionId: userOf(call).credentialId, noticeMail };
+      const tokenHash = hashApiToken(secret, apiToken);
+      const stored = { ...apiToken, tokenHash, sessionId: userOf(call).credentialId, noticeMail };
       const created = await store.apiTokens.create(stored, maxTokens, record, events);
       if (created === "too_many") throw tooManyApiTokens(maxTokens);
       if (created === "session_ended") throw new DomainError("INVALID_TOKEN", "The session has ended.");
@@ -114,7 +121,7 @@ export function createApiTokens(o: {
 
     async revoke(call, tokenOrId, record) {
       const { id: userId } = userOf(call);
-      const id = isApiToken(tokenOrId) ? (await store.apiTokens.find(hashSecret(tokenOrId)))?.id : tokenOrId;
+      const id = isApiToken(tokenOrId) ? (await find(tokenOrId))?.id : tokenOrId;
       const revoked =
         id !== undefined && (await store.apiTokens.revoke(userId, id, [apiTokenRevoked(call, id, userId)], record));
       if (!revoked) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
@@ -127,10 +134,15 @@ export function createApiTokens(o: {
       signalApiTokenRevoked(bus, id);
     },
 
-    async verify(secret) {
-      const found = isApiToken(secret) ? await store.apiTokens.find(hashSecret(secret)) : undefined;
+    async verify(secret, { heedsPermissions }) {
+      const found = await find(secret);
       if (!found || isExpired(found, now())) {
         throw new DomainError("INVALID_TOKEN", "The API token is unknown, has been revoked or has expired.");
+      }
+      if (found.permissions !== undefined && !heedsPermissions) {
+        throw new DomainError("INVALID_TOKEN", "This server doesn't know permissions of API tokens yet.", {
+          hint: "The platform is being updated. Try again later.",
+        });
       }
       uses.record(found, now());
       return found;

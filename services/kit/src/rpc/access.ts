@@ -58,6 +58,11 @@ export function toPermissionName(permission: Permission): PermissionName | undef
   return permissionNames.find((name) => permissions[name] === permission);
 }
 
+/** Returns the names of permissions, but of those that this version doesn't know. */
+export function toPermissionNames(given: readonly Permission[]): PermissionName[] {
+  return given.map(toPermissionName).filter((name) => name !== undefined);
+}
+
 /** Returns the protobuf value of a kind of credential. */
 export function toCredential(kind: CredentialKind): Credential {
   return kind === "session" ? Credential.SESSION : Credential.API_TOKEN;

@@ -6,7 +6,7 @@ import { TimelineEntrySchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { expect, test } from "vitest";
 import { createMessage } from "./messages.ts";
 
-const fields = { tokenId: "t", userId: "u", operator: false, role: Role.MEMBER, workspaceId: "" };
+const fields = { tokenId: "t", userId: "u", operator: false, role: Role.MEMBER, permissions: [], workspaceId: "" };
 
 test("undefined leaves a field unset", () => {
   const { expiresAt } = VerifyApiTokenResponseSchema.field;
@@ -44,6 +44,7 @@ test("makes empty strings of undefined, and messages of the records in a list", 
   const token = {
     id: "t",
     role: Role.MEMBER,
+    permissions: [],
     description: "d",
     tokenHint: "h",
     createdAt: new Date(1_500),
