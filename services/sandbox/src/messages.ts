@@ -8,6 +8,7 @@ import {
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
 import { checkCommand } from "./domain/command.ts";
+import { checkEnv } from "./domain/env.ts";
 import { checkName, generateName } from "./domain/names.ts";
 import {
   lastUseOf,
@@ -58,15 +59,18 @@ function toPullProgress({ pull }: Sandbox) {
   return pull && { downloadedBytes: BigInt(pull.downloadedBytes), totalBytes: BigInt(pull.totalBytes) };
 }
 
-/** Throws VALIDATION_ERROR for a name that could be mistaken for an id, and for a command that can't be one. */
+/** Throws VALIDATION_ERROR for a name that could be mistaken for an id, and for a command or variables that can't be. */
 export function toRequested(request: ProvisionSandboxRequest): Requested {
-  const { name, labels, command, ttlSeconds, idleTimeoutSeconds } = request;
+  const { name, labels, command, env, ttlSeconds, idleTimeoutSeconds } = request;
   checkName(name);
   checkCommand(command);
+  checkEnv(env);
+  const envNames = Object.keys(env).sort();
   return {
     name: name || generateName(),
     labels,
     ...(command.length > 0 && { command }),
+    ...(envNames.length > 0 && { envNames }),
     ...(ttlSeconds !== undefined && { ttlSeconds }),
     ...(idleTimeoutSeconds !== undefined && { idleTimeoutSeconds }),
   };

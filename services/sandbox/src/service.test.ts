@@ -1,3 +1,4 @@
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -13,7 +14,9 @@ import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
+import { openEnv } from "./domain/env.ts";
 import { sandboxService } from "./service.ts";
+import { openSqliteStore } from "./store/store.sqlite.ts";
 
 const logger = createLogger({ service: "sandbox", level: "silent" });
 
@@ -36,7 +39,7 @@ async function open(
     metrics: createMetrics(),
     routes: (router) =>
       router.service(ImageRegistryService, {
-        resolveImage: ({ imageId }) => ({ image: { id: imageId, reference: "alpine:3", memoryMb: 256 } }),
+        resolveImage: ({ imageId }) => ({ image: { imageId, reference: "alpine:3", memoryMb: 256, ttlSeconds: 60 } }),
       }),
   });
   network.serve("workspace", {
@@ -82,6 +85,54 @@ test("below the reserve of free disk nothing is provisioned, and the rest goes o
   const { sandboxes } = await client.listSandboxes({}, asMember);
   expect(sandboxes.map(({ id }) => id)).toEqual([sandbox?.id]);
   await client.stopSandbox({ idOrName: sandbox?.id ?? "" }, asMember);
+  await close();
+});
+
+test("environment variables are stored sealed, and shown by their names alone", async ({ folder }) => {
+  const { client, close } = await open(folder, {});
+  const env = { TOKEN: "s3cret-value", ANOTHER: "" };
+  const { sandbox } = await client.provisionSandbox({ image: "tool", env, command: ["true"] }, asMember);
+  expect(sandbox).toMatchObject({ envNames: ["ANOTHER", "TOKEN"], command: ["true"] });
+  await close();
+  const files = await readdir(folder);
+  const stored = await Promise.all(
+    files.filter((name) => name.startsWith("sandbox.sqlite")).map((name) => readFile(join(folder, name))),
+  );
+  expect(Buffer.concat(stored).includes("s3cret-value")).toBe(false);
+  expect(Buffer.concat(stored).includes("ANOTHER")).toBe(true);
+  const keyring = await openKeyring({ file: join(folder, "keys.json"), create: false });
+  const store = await openSqliteStore({ file: join(folder, "sandbox.sqlite"), logger });
+  const sealed = await store.sandboxes.findSealedEnv(sandbox?.id ?? "");
+  const of = { id: sandbox?.id ?? "", workspaceId: sandbox?.workspaceId ?? "" };
+  expect(openEnv(keyring, of, sealed ?? new Uint8Array())).toEqual(env);
+  await store.close();
+});
+
+test.for([
+  ["env", { env: { A: "x".repeat(65_536) } }],
+  ["command", { command: [""] }],
+  ["command", { command: ["sh", "x".repeat(65_536)] }],
+  ["ttl_seconds", { ttlSeconds: 61 }],
+] as const)("refuses a sandbox for its %s", async ([field, request], { folder }) => {
+  const { client, close } = await open(folder, {});
+  const provision = (request: object) => client.provisionSandbox({ image: "tool", ...request }, asMember);
+  await expect(provision(request)).rejects.toMatchObject({ reason: "VALIDATION_ERROR", violations: [{ field }] });
+  const most = { env: { A: "x".repeat(65_535) }, command: ["sh", "x".repeat(65_532)], ttlSeconds: 60 };
+  await provision(most);
+  await close();
+});
+
+test("a sandbox that isn't ready can't be extended", async ({ folder }) => {
+  const { client, close } = await open(folder, {});
+  const { sandbox } = await client.provisionSandbox({ image: "tool", name: "box" }, asMember);
+  const extend = (idOrName: string) => client.extendSandbox({ idOrName, ttlSeconds: 60 }, asMember);
+  await expect(extend("box")).rejects.toMatchObject({ reason: "SANDBOX_NOT_READY" });
+  await expect(extend("other")).rejects.toMatchObject({ reason: "SANDBOX_NOT_FOUND" });
+  await client.stopSandbox({ idOrName: sandbox?.id ?? "" }, asMember);
+  await expect(extend("box")).rejects.toMatchObject({
+    reason: "CONFLICT",
+    message: expect.stringContaining("stopped_by_user"),
+  });
   await close();
 });
 

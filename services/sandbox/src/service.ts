@@ -18,6 +18,7 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { consumeEvents } from "./consumers.ts";
+import { openEnv } from "./domain/env.ts";
 import { workspacePurged } from "./events.ts";
 import { createProcessHandlers } from "./handlers/processes.ts";
 import { createSandboxHandlers } from "./handlers/sandboxes.ts";
@@ -116,6 +117,11 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         { workspaceId, registryId, reference: pinnedReference ?? reference },
         AbortSignal.timeout(accessTimeoutMs),
       ),
+    async findEnv(sandbox) {
+      const sealed = await store.sandboxes.findSealedEnv(sandbox.id);
+      if (!sealed) throw new Error("The environment variables of a sandbox are missing.");
+      return openEnv(keyring, sandbox, sealed);
+    },
     async awaitDrained(sandboxId, signal) {
       const { drained } = await telemetry.awaitDrained(
         { sandboxId, timeoutSeconds: drainSeconds },

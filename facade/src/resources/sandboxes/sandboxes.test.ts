@@ -126,12 +126,15 @@ test("provisions, and answers the whole record", async () => {
     exit_code: null,
     labels: { team: "a", "x\ny": "" },
     command: null,
+    env_names: [],
     memory_mb: 512,
     readiness_port: null,
     ttl_seconds: null,
+    idle_timeout_seconds: null,
     created_by: userId,
     created_at: time,
     updated_at: time,
+    last_used_at: null,
     ready_at: null,
     expires_at: null,
     stopped_at: null,
@@ -152,11 +155,13 @@ test("reports bad names and labels, and an unknown image by any id", async () =>
   }
 });
 
-test("provisions by an image's name, with a command and a time to live", async () => {
+test("provisions by an image's name, with a command, variables, a time to live and an idle time", async () => {
   const command = ["sh", "-c", "echo $HOME"];
-  const given = { image: "python", name: "box", command, ttl_seconds: 60 };
+  const env = { EMPTY: "", "a.b-c_1": "=\n" };
+  const given = { image: "python", name: "box", command, env, ttl_seconds: 60, idle_timeout_seconds: 90 };
   expect((await post("/sandboxes/provision", given)).statusCode).toBe(201);
-  expect(asked.provision).toMatchObject({ imageId: "", image: "python", name: "box", command, ttlSeconds: 60 });
+  const times = { ttlSeconds: 60, idleTimeoutSeconds: 90 };
+  expect(asked.provision).toMatchObject({ imageId: "", image: "python", name: "box", command, env, ...times });
   expect((await post("/sandboxes/provision", { image: "python", ttl_seconds: null })).statusCode).toBe(201);
   expect(asked.provision?.ttlSeconds).toBeUndefined();
 });
@@ -168,12 +173,21 @@ test.each([
   [{ image: "python", command: "true" }, "body.command"],
   [{ image: "python", command: ["a\0b"] }, "body.command.0"],
   [{ image: "python", command: Array.from({ length: 5_000 }, () => 1) }, "body.command"],
+  [{ image: "python", env: { "1A": "secret" } }, "body.env"],
+  [{ image: "python", env: { "": "secret" } }, "body.env"],
+  [{ image: "python", env: { "A=B": "secret" } }, "body.env"],
+  [{ image: "python", env: { A: "sec\0ret" } }, "body.env.A"],
+  [{ image: "python", env: { A: 1 } }, "body.env.A"],
+  [{ image: "python", env: ["A=secret"] }, "body.env"],
+  [{ image: "python", idle_timeout_seconds: 59 }, "body.idle_timeout_seconds"],
+  [{ image: "python", idle_timeout_seconds: null }, "body.idle_timeout_seconds"],
   [{ image: "python", ttl_seconds: 59 }, "body.ttl_seconds"],
   [{ image: "python", ttl_seconds: 86_401 }, "body.ttl_seconds"],
 ])("refuses the provision %#", async (body, field) => {
   const response = await post("/sandboxes/provision", body);
   expect(response.statusCode).toBe(422);
   expect(response.json().error.details).toEqual([{ field, issue: expect.stringMatching(/\S/) }]);
+  expect(response.body).not.toContain("secret");
 });
 
 test("shows what to do about a failed sandbox, and nothing about another", async () => {

@@ -48,6 +48,26 @@ export const ProvisionBody = component(
           "The program and its arguments, which run instead of the image's entrypoint and command. 64 KiB together.",
       }),
     ),
+    env: Type.Optional(
+      fieldSchema(ProvisionSandboxRequestSchema, "env", {
+        propertyNames: {
+          ...Object(limitsOf(ProvisionSandboxRequestSchema, "env").propertyNames),
+          "x-issue":
+            "must have names of letters, digits, underscores, dots and dashes that begin with a letter or an underscore",
+        },
+        additionalProperties: { type: "string", pattern: "^[^\\x00]*$", "x-issue": "must not contain NUL" },
+        description:
+          "Environment variables besides the image's, 64 KiB together. Their values are never shown again, and are " +
+          "stored encrypted until the sandbox has ended.",
+      }),
+    ),
+    idle_timeout_seconds: Type.Optional(
+      fieldSchema(ProvisionSandboxRequestSchema, "idle_timeout_seconds", {
+        description:
+          "It ends as `stopped` with the reason `idle` when for so many seconds nobody has used it: no command of the " +
+          "API runs in it, and no terminal, watch or preview is connected. Reading its logs is no use. By default it may be idle.",
+      }),
+    ),
     ttl_seconds: Type.Optional(
       nullable(
         fieldSchema(ProvisionSandboxRequestSchema, "ttl_seconds", {
@@ -127,14 +147,23 @@ export const Sandbox = component("Sandbox", {
     items: { type: "string" },
     description: "What runs instead of the image's entrypoint and command.",
   }),
+  env_names: readOnly(
+    Type.Array(Type.String(), {
+      description: "The names of the environment variables that it was given. Their values are not shown.",
+    }),
+  ),
   memory_mb: Type.Integer(),
   readiness_port: NullableInteger,
   ttl_seconds: nullable(
     Type.Integer({ description: "Seconds from its start after which it ends, unless it is extended." }),
   ),
+  idle_timeout_seconds: nullable(
+    Type.Integer({ description: "Seconds without use after which it ends. Null: it may be idle." }),
+  ),
   created_by: readOnly(Type.String()),
   created_at: Moment,
   updated_at: Moment,
+  last_used_at: nullable({ ...Moment, description: "Since it is ready, recorded every few seconds." }),
   ready_at: NullableMoment,
   expires_at: NullableMoment,
   stopped_at: NullableMoment,

@@ -44,6 +44,7 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
             call,
             image: { imageId: request.imageId, image: request.image },
             requested,
+            env: request.env,
             recordFor: (accepted) => recordFor(answer(accepted)),
             signal,
           }),

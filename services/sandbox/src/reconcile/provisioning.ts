@@ -1,4 +1,5 @@
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
+import type { Env } from "../domain/env.ts";
 import type { Sandbox } from "../domain/sandbox.ts";
 import type { ImageAccess } from "../runtime/images.ts";
 import type { Observation } from "../runtime/lifecycle.ts";
@@ -12,6 +13,8 @@ export interface ProvisioningOptions extends ReadinessOptions, Pick<ImageStepOpt
   health: RuntimeHealth;
   /** Finds how a runtime that pulls by itself does it. Throws what `pullImage` throws. */
   findAccess(sandbox: Sandbox): Promise<ImageAccess>;
+  /** Finds the environment variables of a sandbox that has some. */
+  findEnv(sandbox: Sandbox): Promise<Env>;
   limits: ReadinessOptions["limits"] &
     StartLimits & {
       cpus: number;
@@ -47,6 +50,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       cpus: limits.cpus,
       pids: limits.pids,
       ...(sandbox.command && { command: sandbox.command }),
+      ...(sandbox.envNames && { env: { names: sandbox.envNames, find: () => o.findEnv(sandbox) } }),
       ...(image.ttlSeconds === undefined ? {} : { ttlSeconds: image.ttlSeconds }),
       ...(image.readinessPort === undefined ? {} : { readinessPort: image.readinessPort }),
       findAccess: async () => access ?? o.findAccess(sandbox),

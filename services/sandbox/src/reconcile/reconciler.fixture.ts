@@ -36,6 +36,7 @@ export function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void>
       return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
     },
     findAccess: async () => ({ registryHost: "registry.example", username: "", password: "", volumes: [] }),
+    findEnv: async () => ({}),
     awaitDrained: async () => true,
     recordUses: async () => {},
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },

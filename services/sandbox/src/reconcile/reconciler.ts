@@ -30,6 +30,7 @@ export interface ReconcilerOptions {
   shards: Shards;
   pullImage: ProvisioningOptions["pullImage"];
   findAccess: ProvisioningOptions["findAccess"];
+  findEnv: ProvisioningOptions["findEnv"];
   awaitDrained: LifecycleOptions["awaitDrained"];
   recordUses: LifecycleOptions["recordUses"];
   limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];

@@ -18,6 +18,8 @@ export interface RuntimeSpec {
   reference: string;
   /** Runs instead of the image's entrypoint and command. Unset: these. */
   command?: readonly string[];
+  /** Finds the environment variables that it has besides the image's. Unset: it has none. */
+  env?: { names: readonly string[]; find(): Promise<Readonly<Record<string, string>>> };
   /** MiB, without swap. A container that uses more is killed. */
   memoryMb: number;
   /** Cores, fractions allowed. */

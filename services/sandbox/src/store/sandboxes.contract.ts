@@ -1,9 +1,9 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Quotas } from "../domain/quota.ts";
-import { becomeReady, beginStop, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { becomeReady, beginStop, completeStop, fail, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import type { InstallationFilter, SandboxFilter } from "./sandboxes.ts";
-import { createSandbox, endSandbox, now, reasonOf, sandboxOf, withoutQuotas } from "./store.fixture.ts";
+import { createSandbox, endSandbox, now, reasonOf, sandboxOf, unlimited, withoutQuotas } from "./store.fixture.ts";
 import type { SandboxStore } from "./store.ts";
 
 /** What every adapter of `Sandboxes` must do. `open` gives an empty store. */
@@ -157,6 +157,43 @@ export function describeSandboxes(name: string, open: () => Promise<SandboxStore
       expect(await list("web", { labels: { tier: "1" } })).toEqual(["web-a"]);
       expect(await list("web", { labels: { tier: "1" }, states: ["failed"] })).toEqual([]);
       expect(await list("é")).toEqual([]);
+    });
+
+    test("keeps the environment variables of a sandbox until it has ended", async () => {
+      const sealedEnv = new Uint8Array([1, 200, 3]);
+      const sandbox = sandboxOf({ workspaceId });
+      await store.sandboxes.create(sandbox, { ...withoutQuotas, sealedEnv });
+      const bare = await create(sandboxOf({ workspaceId }));
+      expect(await store.sandboxes.findSealedEnv(sandbox.id)).toEqual(sealedEnv);
+      expect(await store.sandboxes.findSealedEnv(bare.id)).toBeUndefined();
+      const stopping = beginStop(sandbox, "stopped_by_user", now());
+      await store.sandboxes.update(stopping, []);
+      expect(await store.sandboxes.findSealedEnv(sandbox.id)).toEqual(sealedEnv);
+      // A change that comes too late takes nothing away.
+      expect(await store.sandboxes.update(fail(sandbox, { reason: "exited", message: "over" }, now()), [])).toBe(false);
+      expect(await store.sandboxes.findSealedEnv(sandbox.id)).toEqual(sealedEnv);
+      expect(await store.sandboxes.update(completeStop(stopping, {}, now()), [])).toBe(true);
+      expect(await store.sandboxes.findSealedEnv(sandbox.id)).toBeUndefined();
+      const refused = sandboxOf({ workspaceId });
+      const quotas = { ...unlimited, workspace: { maxSandboxes: 1, maxMemoryMb: 0 } };
+      await create(sandboxOf({ workspaceId }));
+      await expect(store.sandboxes.create(refused, { quotas, events: [], sealedEnv })).rejects.toThrow();
+      expect(await store.sandboxes.findSealedEnv(refused.id)).toBeUndefined();
+    });
+
+    test("seals environment variables anew with another key", async () => {
+      const keyOf = (id: string) =>
+        Buffer.concat([Buffer.from([1, id.length]), Buffer.from(id), Buffer.from("sealed")]);
+      const sandbox = sandboxOf({ workspaceId });
+      await store.sandboxes.create(sandbox, { ...withoutQuotas, sealedEnv: keyOf("old") });
+      const column = store.sealed.columns.find(({ table }) => table === "envs");
+      if (!column) throw new Error("the column is not named");
+      const [row] = await store.sealed.listOthers(column, "new", 10, undefined);
+      expect(row).toMatchObject({ id: sandbox.id, workspace: workspaceId });
+      const change = { id: sandbox.id, before: keyOf("old"), after: keyOf("new") };
+      expect(await store.sealed.replace(column, [change])).toEqual([sandbox.id]);
+      expect(await store.sandboxes.findSealedEnv(sandbox.id)).toEqual(new Uint8Array(keyOf("new")));
+      expect(await store.sealed.listOthers(column, "new", 10, undefined)).toEqual([]);
     });
 
     test("records uses and pulls without a new version, which no change of the record undoes", async () => {

@@ -44,6 +44,16 @@ export const sandboxIndexes = {
   newestOfUser: "newest_of_user",
 } as const;
 
+/** The environment variables of a sandbox that has not ended. */
+interface EnvDocument {
+  /** The sandbox. */
+  _id: string;
+  workspaceId: string;
+  sealed: Uint8Array;
+}
+
+const envsOf = (db: Db) => db.collection<EnvDocument>("envs");
+
 const sandboxesOf = (db: Db) => db.collection<SandboxDocument>("sandboxes");
 
 /** Without what is recorded between the changes of a record. */
@@ -81,6 +91,7 @@ const cleaned = { cleanedAt: { $exists: true } };
 /** The deletion of ended records, in the transaction of something else. */
 function createRecordDeletion(db: Db, usages: Usages) {
   const sandboxes = sandboxesOf(db);
+  const envs = envsOf(db);
   return {
     /** Up to `limit` of them, those first that were cleaned first if that is asked for. */
     async find({ session }: MongoTransaction, which: Which, limit: number, order?: { cleanedAt: 1 }) {
@@ -90,7 +101,10 @@ function createRecordDeletion(db: Db, usages: Usages) {
     /** Returns how many. */
     async run(tx: MongoTransaction, records: readonly EndedRecord[]): Promise<number> {
       if (records.length === 0) return 0;
-      await sandboxes.deleteMany({ _id: { $in: records.map(({ _id }) => _id) } }, { session: tx.session });
+      const which = { _id: { $in: records.map(({ _id }) => _id) } };
+      await sandboxes.deleteMany(which, { session: tx.session });
+      // Of those that an earlier version has ended.
+      await envs.deleteMany(which, { session: tx.session });
       await usages.releaseRecords(tx, records);
       return records.length;
     },
@@ -102,6 +116,7 @@ const mostCounted = 1000;
 
 export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): Sandboxes {
   const sandboxes = sandboxesOf(db);
+  const envs = envsOf(db);
 
   const deletion = createRecordDeletion(db, usages);
 
@@ -163,6 +178,10 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
         checkCreate(sandbox, o.quotas, state);
         await evict(tx, sandbox, o.quotas, state);
         await sandboxes.insertOne(toDocument(sandbox), { session: tx.session });
+        if (o.sealedEnv) {
+          const { id: _id, workspaceId } = sandbox;
+          await envs.insertOne({ _id, workspaceId, sealed: o.sealedEnv }, { session: tx.session });
+        }
         await tx.publish(o.events);
       };
       const ofWorkspace = o.quotaOwner && isLimited(user) ? o.quotaOwner.userId : sandbox.workspaceId;
@@ -179,7 +198,10 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
             { session: tx.session, projection: { state: 1 } },
           );
           if (!before) return false;
-          if (hasEnded(sandbox.state) && !hasEnded(before.state)) await usages.release(tx, sandbox);
+          if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
+            await usages.release(tx, sandbox);
+            await envs.deleteOne({ _id: sandbox.id }, { session: tx.session });
+          }
           await tx.publish(events);
           return true;
         },
@@ -189,6 +211,11 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
     async get(id) {
       const found = await sandboxes.findOne({ _id: id });
       return found ? toSandbox(found) : undefined;
+    },
+
+    async findSealedEnv(id) {
+      const found = await envs.findOne({ _id: id });
+      return found ? new Uint8Array(found.sealed) : undefined;
     },
 
     async find(workspaceId, idOrName) {

@@ -51,6 +51,10 @@ function findRecords({ db }: Transaction, which: string, ...parameters: (string 
   return db.all<Row>(`SELECT ${rowColumns} FROM sandboxes WHERE ${which}`, ...parameters).map(decodeRow);
 }
 
+function deleteEnv({ db }: Transaction, sandboxId: string): void {
+  db.run("DELETE FROM envs WHERE id = ?", sandboxId);
+}
+
 /** Returns how many. */
 function deleteRecords(tx: Transaction, records: readonly Sandbox[]): number {
   for (const sandbox of records) {
@@ -65,6 +69,8 @@ function deleteRecords(tx: Transaction, records: readonly Sandbox[]): number {
       );
     }
     tx.db.run("DELETE FROM sandboxes WHERE id = ?", id);
+    // Of one that an earlier version has ended.
+    deleteEnv(tx, id);
   }
   releaseRecords(tx, records);
   return records.length;
@@ -86,13 +92,18 @@ function evictRecords(tx: Transaction, { workspaceId }: Sandbox, quotas: Quotas,
 }
 
 export const sandboxTransactions = {
-  createSandbox(tx: Transaction, sandbox: Sandbox, { quotaOwner, quotas, events, record }: CreateOptions): void {
+  createSandbox(tx: Transaction, sandbox: Sandbox, o: CreateOptions): void {
+    const { quotaOwner, quotas, events, record, sealedEnv } = o;
     tx.keepIdempotencyRecord(record);
     if (quotaOwner) assignQuotaOwner(tx, sandbox.workspaceId, quotaOwner);
     const state = { ...reserveUsage(tx, sandbox, quotas), isNameTaken: isNameTaken(tx, sandbox) };
     checkCreate(sandbox, quotas, state);
     evictRecords(tx, sandbox, quotas, state);
     insert(tx, sandbox);
+    if (sealedEnv) {
+      const { id, workspaceId } = sandbox;
+      tx.db.run("INSERT INTO envs (id, workspace_id, sealed) VALUES (?, ?, ?)", id, workspaceId, sealedEnv);
+    }
     tx.publish(events);
   },
 
@@ -113,7 +124,10 @@ export const sandboxTransactions = {
       id,
     );
     if (state !== before.state) changeLabelKeys(tx, sandbox, before.state);
-    if (hasEnded(state) && !hasEnded(before.state)) releaseUsage(tx, sandbox);
+    if (hasEnded(state) && !hasEnded(before.state)) {
+      releaseUsage(tx, sandbox);
+      deleteEnv(tx, id);
+    }
     tx.publish(events);
     return true;
   },

@@ -22,6 +22,9 @@ export function createSandboxes({ read, remember, query, write }: Database): San
     async get(id) {
       return byId(id);
     },
+    async findSealedEnv(id) {
+      return read.get<{ sealed: Uint8Array }>("SELECT sealed FROM envs WHERE id = ?", id)?.sealed;
+    },
     async find(workspaceId, idOrName) {
       const sandbox = byId(idOrName);
       if (sandbox?.workspaceId === workspaceId) return sandbox;

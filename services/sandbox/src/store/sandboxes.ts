@@ -34,6 +34,8 @@ export interface CreateOptions {
   quotas: Quotas;
   events: readonly StagedEvent[];
   record?: IdempotencyRecord | undefined;
+  /** Its environment variables, which are stored until it has ended. */
+  sealedEnv?: Uint8Array | undefined;
 }
 
 /** The records of sandboxes. */
@@ -49,6 +51,8 @@ export interface Sandboxes {
   update(sandbox: Sandbox, events: readonly StagedEvent[]): Promise<boolean>;
   /** Of any workspace, for the reconciler. */
   get(id: string): Promise<Sandbox | undefined>;
+  /** The environment variables of one that has not ended. */
+  findSealedEnv(id: string): Promise<Uint8Array | undefined>;
   /** By id, or by name: the live sandbox of that name, else the newest ended one. */
   find(workspaceId: string, idOrName: string): Promise<Sandbox | undefined>;
   /**

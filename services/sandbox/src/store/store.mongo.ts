@@ -1,6 +1,7 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { createCollections, type Db, type MongoMigration, openMongo } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
+import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
 import { createImageUses } from "./image-uses.mongo.ts";
 import { createQuotaOwners } from "./quota-owners.mongo.ts";
@@ -106,7 +107,14 @@ const migrations: readonly MongoMigration[] = [
     expands: true,
     run: (db) => createCollections(db, { guards: [purgedIndex] }),
   },
+  {
+    name: "sandbox 8: environment variables",
+    expands: true,
+    run: (db) => createCollections(db, { envs: [] }),
+  },
 ];
+
+const sealedColumns: readonly SealedColumn[] = [{ table: "envs", column: "sealed", workspace: "workspaceId" }];
 
 async function findInstallationId(db: Db): Promise<string> {
   const found = await db
@@ -126,7 +134,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
   const { db, write } = database;
   const owners = createQuotaOwners(db);
   return {
-    ...serviceStoreOf(database),
+    ...serviceStoreOf(database, sealedColumns),
     sandboxes: createSandboxes(database, owners),
     unfinished: createUnfinishedSandboxes(db),
     activity: createActivity(db),

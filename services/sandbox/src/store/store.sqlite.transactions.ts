@@ -1,5 +1,6 @@
 // Loaded by the database's writer thread: nothing heavy is imported here.
 import type { SqliteMigration, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import { sealedIndex } from "@sandgate/kit/storage/sqlite-sealed";
 import { purgedIndex, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
 import { imageUseTransactions } from "./image-uses.sqlite.transactions.ts";
 import { quotaOwnerTransactions } from "./quota-owners.sqlite.transactions.ts";
@@ -118,6 +119,9 @@ export const migrations: readonly SqliteMigration[] = [
    -- Of the layers that are downloaded for it.
    ALTER TABLE sandboxes ADD COLUMN downloaded_bytes INTEGER;
    ALTER TABLE sandboxes ADD COLUMN total_bytes INTEGER;`,
+  `-- The environment variables of sandboxes that have not ended.
+   CREATE TABLE envs (id TEXT PRIMARY KEY, workspace_id TEXT NOT NULL, sealed BLOB NOT NULL) STRICT;
+   ${sealedIndex({ table: "envs", column: "sealed" })}`,
 ];
 
 export const transactions = {

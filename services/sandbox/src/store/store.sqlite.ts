@@ -1,5 +1,6 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
+import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import { createImageUses } from "./image-uses.sqlite.ts";
@@ -9,6 +10,8 @@ import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { SandboxStore } from "./store.ts";
 
 export type Database = SqliteDatabase<typeof transactions, typeof queries>;
+
+const sealedColumns: readonly SealedColumn[] = [{ table: "envs", column: "sealed", workspace: "workspace_id" }];
 
 /** Opens the SQLite file of sandboxes; creates or migrates it first. */
 export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxStore> {
@@ -21,7 +24,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
   });
   const { read, write } = database;
   return {
-    ...serviceStoreOf(database),
+    ...serviceStoreOf(database, sealedColumns),
     sandboxes: createSandboxes(database),
     unfinished: createUnfinishedSandboxes(database),
     activity: createActivity(database),

@@ -3,8 +3,10 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { type Call, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { ImageRegistryService, ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { type Env, sealEnv } from "../domain/env.ts";
 import type { Quotas } from "../domain/quota.ts";
 import { acceptSandbox, type ImageSnapshot, type Requested, type Sandbox } from "../domain/sandbox.ts";
 import { sandboxProvisioned } from "../events.ts";
@@ -15,6 +17,7 @@ import { findQuotaOwner } from "./quota-owners.ts";
 export interface ProvisionContext {
   store: Pick<SandboxStore, "sandboxes">;
   changes: Changes;
+  keyring: Keyring;
   images: Client<typeof ImageRegistryService>;
   workspaces: Client<typeof WorkspaceService>;
   quotas: Quotas;
@@ -32,6 +35,7 @@ export async function provisionSandbox(
     /** By id, or by a name or id. */
     image: { imageId: string; image: string };
     requested: Requested;
+    env: Env;
     /** Makes the record of the answer, for a call with an Idempotency-Key. */
     recordFor(accepted: Sandbox): Promise<IdempotencyRecord | undefined>;
     signal: AbortSignal;
@@ -56,7 +60,8 @@ export async function provisionSandbox(
   });
   const events = [sandboxProvisioned(call, sandbox)];
   const record = await o.recordFor(sandbox);
-  await store.sandboxes.create(sandbox, { quotaOwner, quotas, events, record }, signal);
+  const sealedEnv = sandbox.envNames && sealEnv(context.keyring, sandbox, o.env);
+  await store.sandboxes.create(sandbox, { quotaOwner, quotas, events, record, sealedEnv }, signal);
   // The replica that has its shard goes to work.
   changes.announce(sandbox.id);
   return sandbox;

@@ -33,6 +33,7 @@ export interface ContainerAllocation {
   /** The control group that the container's is made in. Undefined: the engine's default. */
   cgroupParent: string | undefined;
   volumes: ImagePaths["volumes"];
+  env: Readonly<Record<string, string>>;
   /** The volume that the helper is in. */
   helper: string | undefined;
 }
@@ -43,7 +44,7 @@ export interface ContainerAllocation {
  */
 export function containerOptionsOf(
   spec: RuntimeSpec,
-  { networkName, cgroupParent, volumes, helper }: ContainerAllocation,
+  { networkName, cgroupParent, volumes, env, helper }: ContainerAllocation,
   defaults: ContainerDefaults,
 ): ContainerCreateOptions {
   const { installationId, nameservers, ociRuntime, diskMb, limitsDisk } = defaults;
@@ -54,6 +55,8 @@ export function containerOptionsOf(
     ...(spec.command && { Entrypoint: [...spec.command], Cmd: [] }),
     Hostname: spec.sandboxId,
     Labels: containerLabels({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, installationId }),
+    // Added to the image's by the engine.
+    Env: Object.entries(env).map((each) => each.join("=")),
     // The port promises SIGTERM, whatever STOPSIGNAL the image declares.
     StopSignal: "SIGTERM",
     // The platform probes readiness itself; an image's own check would only run programs.

@@ -130,7 +130,8 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
         if (attempt > 1) await delay(creationRetryMs);
         const networkName = await networks.choose(spec.workspaceId, { perWorkspace });
         const helper = await requireHelperVolume(spec.reference);
-        const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes, helper });
+        const env = (await spec.env?.find()) ?? {};
+        const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes, env, helper });
         if (created) await start(created, networkName, folders);
       }
       container = await inspect(spec.sandboxId);

@@ -7,6 +7,7 @@ import type { Namespaces } from "./namespaces.ts";
 import type { Observer } from "./observer.ts";
 import type { Pod } from "./pod.ts";
 import type { PodRequests } from "./pod-requests.ts";
+import type { SecretContent } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 import type { PullSecrets } from "./pull-secrets.ts";
 import { hasEnded, isGone, isNews } from "./states.ts";
@@ -144,6 +145,11 @@ function createEnsure(o: KubernetesLifecycleOptions): (spec: RuntimeSpec) => Pro
   const findAccess = async (spec: RuntimeSpec): Promise<ImageAccess> =>
     (await spec.findAccess?.()) ?? { registryHost: "", username: "", password: "", volumes: [] };
 
+  const findContent = async (spec: RuntimeSpec, access?: ImageAccess): Promise<SecretContent> => ({
+    access: access ?? (await findAccess(spec)),
+    env: (await spec.env?.find()) ?? {},
+  });
+
   /** Whether no scheduler has considered the pod for long. */
   function waitsForScheduler({ isGated, scheduledAt, unschedulable, createdAt }: Pod): boolean {
     if (isGated || scheduledAt !== undefined || unschedulable !== undefined) return false;
@@ -163,7 +169,7 @@ function createEnsure(o: KubernetesLifecycleOptions): (spec: RuntimeSpec) => Pro
     }
     if (!pod || isGone(pod)) throw beingRemoved();
     if (!pod.isGated || pod.deletionAt !== undefined) return pod;
-    await requests.release(pod, access ?? (await findAccess(spec)));
+    await requests.release(pod, await findContent(spec, access));
     return (await pods.find(spec.sandboxId)) ?? pod;
   }
 
@@ -177,7 +183,7 @@ function createEnsure(o: KubernetesLifecycleOptions): (spec: RuntimeSpec) => Pro
       if (seen.isReady && pod.readinessPort !== spec.readinessPort) return { ...seen, isReady: false };
       if (seen.phase !== "created" || !seen.problem?.isFinal) return seen;
       const isRefused = seen.problem.reason === "image_pull_unauthorized" && pod.hasPullSecret && !pod.deletionAt;
-      if (isRefused && (await pullSecrets.restore(pod, () => findAccess(spec))))
+      if (isRefused && (await pullSecrets.restore(pod, () => findContent(spec))))
         return { ...seen, problem: { ...seen.problem, isFinal: false } };
       throw new SandboxRefused(seen.problem);
     } catch (error) {

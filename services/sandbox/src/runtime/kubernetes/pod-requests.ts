@@ -5,7 +5,7 @@ import type { ImageAccess } from "../images.ts";
 import { type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
 import type { Namespaces } from "./namespaces.ts";
 import { finalizer, type Pod, pullGate, settledAnnotation } from "./pod.ts";
-import { type PodDefaults, podOf } from "./pod-spec.ts";
+import { type PodDefaults, podOf, type SecretContent } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 import type { PullSecrets } from "./pull-secrets.ts";
 
@@ -19,7 +19,7 @@ export interface PodRequests {
   /** Creates the sandbox's pod, or finds the one that is there. Undefined: it is about to go. */
   create(spec: RuntimeSpec, access: ImageAccess): Promise<Pod | undefined>;
   /** Gives a gated pod its Secret, and then to the scheduler. */
-  release(pod: Pod, access: ImageAccess): Promise<void>;
+  release(pod: Pod, content: SecretContent): Promise<void>;
   /** Once the container runs: removes the pod's Secret, and lowers its deadline to its time to live. */
   settle(pod: Pod, spec: RuntimeSpec): Promise<void>;
   /** Asks for a pod's deletion, with so many seconds between SIGTERM and SIGKILL. False: it is gone. */
@@ -92,16 +92,17 @@ export function createPodRequests(o: {
       return pods.find(spec.sandboxId);
     },
 
-    async release(pod, access) {
-      await pullSecrets.give(pod, access);
+    async release(pod, content) {
+      await pullSecrets.give(pod, content);
       await change(pod, { spec: { schedulingGates: [{ $patch: "delete", name: pullGate }] } });
     },
 
     async settle(pod, spec) {
       const { container, acceptedAt, deadlineSeconds } = pod;
       const deadline = spec.ttlSeconds !== undefined && deadlineSeconds !== undefined;
-      if (pod.isSettled || (!pod.hasPullSecret && !deadline)) return;
-      if (pod.hasPullSecret) await pullSecrets.remove(pod);
+      const hasSecret = pod.hasPullSecret || spec.env !== undefined;
+      if (pod.isSettled || (!hasSecret && !deadline)) return;
+      if (hasSecret) await pullSecrets.remove(pod);
       // Both by the node's clock, which the kubelet goes by. A second more, as both are cut to seconds: the platform's
       // own stop comes first.
       const startMs = (container?.startedAt?.getTime() ?? 0) - (acceptedAt?.getTime() ?? 0);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { networkPolicyOf, type PodEgressPolicy } from "./network-policy.ts";
-import { type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
+import { type PodDefaults, podOf, podSecretOf } from "./pod-spec.ts";
 
 const defaults: PodDefaults = {
   installationId: "i1",
@@ -38,10 +38,15 @@ test("a pod waits for a Secret only where there is a credential", () => {
   });
   expect(JSON.stringify(pod)).not.toContain("hunter2");
   const config = JSON.parse(
-    pullSecretOf({ name: "sandgate-s1", namespace: "n", uid: "u1" }, access).stringData?.[".dockerconfigjson"] ?? "",
+    podSecretOf({ name: "sandgate-s1", namespace: "n", uid: "u1" }, { access, env: {} }).stringData?.[
+      ".dockerconfigjson"
+    ] ?? "",
   );
   expect(config.auths["ghcr.io"]).toMatchObject({ username: "alice", password: "hunter2" });
-  const hub = pullSecretOf({ name: "a", namespace: "n", uid: "u1" }, { ...access, registryHost: "docker.io" });
+  const hub = podSecretOf(
+    { name: "a", namespace: "n", uid: "u1" },
+    { access: { ...access, registryHost: "docker.io" }, env: {} },
+  );
   expect(hub.stringData?.[".dockerconfigjson"]).toContain("https://index.docker.io/v1/");
 });
 
@@ -51,6 +56,25 @@ test("a command runs as it is, whatever a kubelet would replace in it", () => {
   const [container] = podOf({ ...spec, command }, open, "n", defaults).spec?.containers ?? [];
   expect(container?.command).toEqual(["sh", "-c", "echo $$(HOME) $$$$ $$HOME"]);
   expect(container).not.toHaveProperty("args");
+});
+
+test("environment variables are in the pod's Secret alone, and go before the API server's address", () => {
+  const values = { TOKEN: "s3cret $(HOME)", KUBERNETES_PORT: "mine" };
+  const env = { names: ["KUBERNETES_PORT", "TOKEN"], find: async () => values };
+  const pod = podOf({ ...spec, env }, open, "n", defaults);
+  expect(pod.spec).toMatchObject({
+    schedulingGates: [{ name: "sandgate.io/pull-secret" }],
+    volumes: [{ secret: { secretName: "sandgate-s1", optional: true } }],
+  });
+  expect(pod.spec).not.toHaveProperty("imagePullSecrets");
+  expect(JSON.stringify(pod)).not.toContain("s3cret");
+  const variables = pod.spec?.containers[0]?.env ?? [];
+  expect(variables.filter(({ name }) => name === "KUBERNETES_PORT")).toEqual([
+    { name: "KUBERNETES_PORT", valueFrom: { secretKeyRef: { name: "sandgate-s1", key: "KUBERNETES_PORT" } } },
+  ]);
+  expect(variables).toContainEqual({ name: "KUBERNETES_SERVICE_HOST", value: "" });
+  const secret = podSecretOf({ name: "sandgate-s1", namespace: "n", uid: "u1" }, { access: open, env: values });
+  expect(secret).toMatchObject({ type: "Opaque", stringData: values });
 });
 
 test("a pod is probed each second until it is ready, and never ended for not being so", () => {
@@ -113,7 +137,7 @@ test("what is made for a pod is kept with it: a finalizer keeps the pod, and the
   const { metadata } = podOf(spec, open, "n", defaults);
   expect(metadata).toMatchObject({ name: "sandgate-s1", namespace: "n", finalizers: ["sandgate.io/sandbox"] });
   const access = { ...open, username: "alice", password: "hunter2" };
-  expect(pullSecretOf({ name: "sandgate-s1", namespace: "n", uid: "u1" }, access).metadata).toEqual({
+  expect(podSecretOf({ name: "sandgate-s1", namespace: "n", uid: "u1" }, { access, env: {} }).metadata).toEqual({
     name: "sandgate-s1",
     namespace: "n",
     ownerReferences: [{ apiVersion: "v1", kind: "Pod", name: "sandgate-s1", uid: "u1" }],

@@ -1,5 +1,5 @@
 import { posix } from "node:path";
-import type { V1Pod, V1Secret } from "@kubernetes/client-node";
+import type { V1EnvVar, V1Pod, V1Secret } from "@kubernetes/client-node";
 import { containerLabels, containerNameOf, installationLabels } from "@sandgate/container-labels";
 import { containerName } from "@sandgate/kubernetes-api/raw-pod";
 import type { ImageAccess } from "../images.ts";
@@ -34,7 +34,7 @@ const serverVariables = [
 ];
 
 /**
- * Where a pod with a credential has an empty directory: a volume of its Secret, without any of the Secret's keys. A
+ * Where a pod with a Secret has an empty directory: a volume of its Secret, without any of the Secret's keys. A
  * node may read a Secret only a moment after it was given the pod. Until then a kubelet pulls without the Secret, but
  * waits for a volume of it, and it pulls after that. The volume is optional, as the Secret goes once the container
  * runs.
@@ -62,19 +62,23 @@ export interface PodDefaults {
   architecture: string;
 }
 
-/** How a sandbox's pod is created. With a credential, it waits for its Secret, which has the pod's name. */
+/**
+ * How a sandbox's pod is created. With a credential or environment variables, it waits for its Secret, which has the
+ * pod's name.
+ */
 export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string, defaults: PodDefaults): V1Pod {
   const { sandboxId, workspaceId, memoryMb, readinessPort, ttlSeconds } = spec;
   const { installationId, diskMb, nodeLostSeconds } = defaults;
   const name = containerNameOf(sandboxId);
   const isPrivate = access.username !== "";
+  const hasSecret = isPrivate || spec.env !== undefined;
   const volumes = [
     // What is written to the image's volumes counts as written by the pod.
     ...volumePaths(access.volumes).map((path, index) => ({
       volume: { name: `volume-${index}`, emptyDir: { sizeLimit: `${diskMb}Mi` } },
       mount: { name: `volume-${index}`, mountPath: path },
     })),
-    ...(isPrivate ? [secretVolumeOf(name)] : []),
+    ...(hasSecret ? [secretVolumeOf(name)] : []),
   ];
   const isRestricted = defaults.security === "restricted";
   const unreachable = ["not-ready", "unreachable"].map((taint) => ({
@@ -101,7 +105,8 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
       terminationGracePeriodSeconds: graceSeconds,
       // Lowered to the time to live once the container runs; until then it ends pods that the platform has lost.
       ...(ttlSeconds !== undefined && { activeDeadlineSeconds: defaults.startSeconds + ttlSeconds }),
-      ...(isPrivate && { schedulingGates: [{ name: pullGate }], imagePullSecrets: [{ name }] }),
+      ...(hasSecret && { schedulingGates: [{ name: pullGate }] }),
+      ...(isPrivate && { imagePullSecrets: [{ name }] }),
       automountServiceAccountToken: false,
       enableServiceLinks: false,
       hostname: sandboxId,
@@ -135,7 +140,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
           ...(spec.command && { command: spec.command.map(literal) }),
           // With the sandbox's own credential each time, even where the node has the image.
           imagePullPolicy: "Always",
-          env: serverVariables.map((variable) => ({ name: variable, value: "" })),
+          env: environmentOf(name, spec),
           resources: {
             requests: {
               cpu: `${Math.min(defaults.cpuRequestMillis, Math.round(spec.cpus * 1000))}m`,
@@ -174,6 +179,16 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
   };
 }
 
+/** The variables of the container: its own are in its Secret, which nobody sees who may only see pods. */
+function environmentOf(secretName: string, { env }: RuntimeSpec): V1EnvVar[] {
+  const own = env?.names ?? [];
+  const unset = serverVariables.filter((name) => !own.includes(name));
+  return [
+    ...unset.map((name) => ({ name, value: "" })),
+    ...own.map((name) => ({ name, valueFrom: { secretKeyRef: { name: secretName, key: name } } })),
+  ];
+}
+
 /** The text as the kubelet takes it, which would replace `$(NAME)` by a variable, and `$$` by `$`. */
 function literal(text: string): string {
   return text.replaceAll("$", "$$$$");
@@ -194,12 +209,16 @@ function volumePaths(declared: readonly string[]): string[] {
   return [...new Set(paths)].filter((path) => path !== "/" && path !== secretFolder && !path.includes(":"));
 }
 
-/** The credential of a pod's pull. It goes with the pod. */
-export function pullSecretOf(pod: { name: string; namespace: string; uid: string }, access: ImageAccess): V1Secret {
-  const { registryHost, username, password } = access;
-  // The kubelet knows Docker Hub by this address alone.
-  const server = registryHost === "docker.io" ? "https://index.docker.io/v1/" : registryHost;
-  const auth = Buffer.from(`${username}:${password}`).toString("base64");
+/** What a pod's Secret has. It goes with the pod. */
+export interface SecretContent {
+  /** How its image is pulled. */
+  access: ImageAccess;
+  /** Its environment variables. */
+  env: Readonly<Record<string, string>>;
+}
+
+export function podSecretOf(pod: { name: string; namespace: string; uid: string }, content: SecretContent): V1Secret {
+  const { access, env } = content;
   return {
     apiVersion: "v1",
     kind: "Secret",
@@ -208,7 +227,14 @@ export function pullSecretOf(pod: { name: string; namespace: string; uid: string
       namespace: pod.namespace,
       ownerReferences: [{ apiVersion: "v1", kind: "Pod", name: pod.name, uid: pod.uid }],
     },
-    type: "kubernetes.io/dockerconfigjson",
-    stringData: { ".dockerconfigjson": JSON.stringify({ auths: { [server]: { username, password, auth } } }) },
+    type: access.username === "" ? "Opaque" : "kubernetes.io/dockerconfigjson",
+    stringData: { ...env, ...(access.username !== "" && { ".dockerconfigjson": JSON.stringify(configOf(access)) }) },
   };
+}
+
+function configOf({ registryHost, username, password }: ImageAccess) {
+  // The kubelet knows Docker Hub by this address alone.
+  const server = registryHost === "docker.io" ? "https://index.docker.io/v1/" : registryHost;
+  const auth = Buffer.from(`${username}:${password}`).toString("base64");
+  return { auths: { [server]: { username, password, auth } } };
 }

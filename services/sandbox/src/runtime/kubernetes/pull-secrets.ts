@@ -1,30 +1,29 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type Api, ignoreStatus } from "@sandgate/kubernetes-api/api";
-import type { ImageAccess } from "../images.ts";
 import type { Namespaces } from "./namespaces.ts";
 import type { Pod } from "./pod.ts";
 import type { PodEvents } from "./pod-events.ts";
 import { createPodNotes } from "./pod-notes.ts";
-import { pullSecretOf } from "./pod-spec.ts";
+import { podSecretOf, type SecretContent } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 
 /** How long until a kubelet has pulled again after its first failures: it waits 10 s, then twice as long each time. */
 const repullMs = 45_000;
 
 /**
- * The Secrets that private images are pulled with. Each has its pod's name, belongs to the pod, and exists until the
- * container runs.
+ * The Secrets that private images are pulled with, and that have the environment variables of sandboxes. Each has its
+ * pod's name, belongs to the pod, and exists until the container runs.
  */
 export interface PullSecrets {
   /** Creates a pod's Secret. Throws SandboxRefused where the cluster refuses it. */
-  give(pod: Pod, access: ImageAccess): Promise<void>;
+  give(pod: Pod, content: SecretContent): Promise<void>;
   /**
    * Creates the Secret of a pod whose pull was refused, if somebody has deleted it. The kubelet pulls without a Secret
    * then, and also when it doesn't receive an existing one in time. Resolves true when the kubelet is going to try
    * again with it.
    */
-  restore(pod: Pod, findAccess: () => Promise<ImageAccess>): Promise<boolean>;
+  restore(pod: Pod, findContent: () => Promise<SecretContent>): Promise<boolean>;
   remove(pod: Pod): Promise<void>;
 }
 
@@ -39,8 +38,8 @@ export function createPullSecrets(o: {
   const restoredAtMs = createPodNotes<number>(pods);
 
   /** False: there is one. */
-  const make = async (pod: Pod, access: ImageAccess): Promise<boolean> =>
-    (await namespaces.make(pod.namespace, "secrets", pullSecretOf(pod, access))) !== undefined;
+  const make = async (pod: Pod, content: SecretContent): Promise<boolean> =>
+    (await namespaces.make(pod.namespace, "secrets", podSecretOf(pod, content))) !== undefined;
 
   async function remove({ namespace, name }: Pod): Promise<void> {
     const path = `/api/v1/namespaces/${namespace}/secrets/${name}`;
@@ -48,18 +47,18 @@ export function createPullSecrets(o: {
   }
 
   return {
-    async give(pod, access) {
-      if (await make(pod, access)) return;
+    async give(pod, content) {
+      if (await make(pod, content)) return;
       // The Secret of an earlier attempt may have another credential.
       await remove(pod);
-      if (!(await make(pod, access)))
-        throw new DomainError("RUNTIME_UNAVAILABLE", "The Secret for the image pull can't be created.");
+      if (!(await make(pod, content)))
+        throw new DomainError("RUNTIME_UNAVAILABLE", "The pod's Secret can't be created.");
     },
-    async restore(pod, findAccess) {
+    async restore(pod, findContent) {
       const restoredAt = restoredAtMs.get(pod);
       if (restoredAt !== undefined) return performance.now() - restoredAt < repullMs;
       const { sandboxId } = pod;
-      if (await make(pod, await findAccess())) {
+      if (await make(pod, await findContent())) {
         logger.warn({ sandboxId }, "the Secret of an image pull was deleted, and is created again");
       } else {
         const missed = await events.read(pod, ["FailedToRetrieveImagePullSecret"]);
