@@ -7,6 +7,8 @@ import { identityRoutes } from "./resources/auth/identity-routes.ts";
 import { passwordRoutes } from "./resources/auth/password-routes.ts";
 import { sessionRoutes } from "./resources/auth/session-routes.ts";
 import { ssoRoutes } from "./resources/auth/sso-routes.ts";
+import { fileContentRoutes } from "./resources/files/content-routes.ts";
+import { fileEntryRoutes } from "./resources/files/entry-routes.ts";
 import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
 import { execRoutes } from "./resources/processes/exec-routes.ts";
@@ -36,6 +38,8 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   execRoutes,
   processRoutes,
   outputRoutes,
+  fileContentRoutes,
+  fileEntryRoutes,
   monitoringRoutes,
   auditLogRoutes,
 ];

@@ -26,6 +26,7 @@ import { createErrorResponder } from "./pipeline/errors/responses.ts";
 import { createLocalRateLimiter } from "./pipeline/limits/rate-limiter.local.ts";
 import { createSharedRateLimiter } from "./pipeline/limits/rate-limiter.shared.ts";
 import type { RateLimiter } from "./pipeline/limits/rate-limiter.ts";
+import { limitReceiving } from "./pipeline/limits/receive-limit.ts";
 import { createRequestLimits } from "./pipeline/limits/request-limits.ts";
 import { createLocalSlots } from "./pipeline/limits/slots.local.ts";
 import { createSharedSlots } from "./pipeline/limits/slots.shared.ts";
@@ -46,7 +47,7 @@ export { facadeSettings, readFacadeSettings } from "./settings.ts";
 const maxBodyBytes = mebibyte;
 /** What clients have begun to send. */
 const maxUnfinishedBytes = { ofAddress: 16 * mebibyte, inAll: 64 * mebibyte };
-/** How long a client may take to send a request. */
+/** How long a client may take to send the headers of a request, and its body, unless that is passed on while it comes. */
 const receiveTimeoutMs = 60_000;
 
 export interface FacadeEnvironment {
@@ -109,7 +110,6 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     // Requests are logged by their route only, since a path may contain a token.
     logger: false,
     bodyLimit: maxBodyBytes,
-    requestTimeout: receiveTimeoutMs,
     genReqId: requestIdOf,
     trustProxy: settings.trustedProxies.length > 0 ? [...settings.trustedProxies] : false,
     // Requests on open connections are still answered while it closes.
@@ -117,7 +117,12 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 8 * 1024 },
     rewriteUrl: removePrefix,
     // Node's own refusal of a request without a Host would not have the body of our errors.
-    http: { requireHostHeader: false, shouldUpgradeCallback: upgrades.isUpgrade },
+    http: {
+      requireHostHeader: false,
+      headersTimeout: receiveTimeoutMs,
+      requestTimeout: 0,
+      shouldUpgradeCallback: upgrades.isUpgrade,
+    },
     clientErrorHandler: errors.respondToUnreadable,
     // A malformed path: no hook has run yet, and there is no route.
     frameworkErrors: (error, request, reply) => {
@@ -148,6 +153,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   await app.register(referenceRoutes, { ...context, document });
   await app.ready();
   answerExpectations(app.server);
+  limitReceiving(app.server, { ms: receiveTimeoutMs, onLate: errors.respondToUnreadable });
 
   return {
     app,

@@ -9,6 +9,7 @@ import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { type Permission, Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { type AuditEntry, AuditService } from "@sandgate/proto/telemetry/v1/audit";
@@ -26,6 +27,7 @@ export interface Handlers {
   imageRegistry?: Partial<ServiceImpl<typeof ImageRegistryService>>;
   sandbox?: Partial<ServiceImpl<typeof SandboxService>>;
   processes?: Partial<ServiceImpl<typeof ProcessService>>;
+  files?: Partial<ServiceImpl<typeof FileService>>;
   telemetry?: Partial<ServiceImpl<typeof TelemetryService>>;
   audit?: Partial<ServiceImpl<typeof AuditService>>;
 }
@@ -144,6 +146,7 @@ export async function openTestPlatform(
     serve((router) => {
       router.service(SandboxService, o.handlers?.sandbox ?? {});
       router.service(ProcessService, o.handlers?.processes ?? {});
+      router.service(FileService, o.handlers?.files ?? {});
     }),
   );
   network.serve(

@@ -184,6 +184,23 @@ export const demands: Record<string, Demand> = {
     answers: "sandbox_not_found",
   },
   "DELETE /sandboxes/{sandbox_id}/processes/{process_id}": { ...uses, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/files": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
+  "PUT /sandboxes/{sandbox_id}/files": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
+  "PATCH /sandboxes/{sandbox_id}/files": {
+    ...uses,
+    query: "?path=x",
+    body: { mode: "0644" },
+    answers: "sandbox_not_found",
+  },
+  "DELETE /sandboxes/{sandbox_id}/files": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/files/entry": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/files/entries": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/files/directories": { ...uses, body: { path: "x" }, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/files/move": {
+    ...uses,
+    body: { from: "x", to: "y" },
+    answers: "sandbox_not_found",
+  },
   "GET /sandbox/monitoring/{sandbox_id}": { ...reads, answers: "sandbox_not_found" },
   "GET /sandbox/monitoring/{sandbox_id}/stream": { ...reads, answers: "sandbox_not_found" },
 

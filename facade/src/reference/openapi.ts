@@ -118,7 +118,7 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
     schema: {
       ...schema,
       description: [schema?.description, ...needs].filter(Boolean).join("\n\n"),
-      ...(rules.bytes && { body: bytesBody }),
+      ...((rules.bytes || rules.streamsBody) && { body: bytesBody }),
       ...(schema?.querystring !== undefined && { querystring: withoutRequiredDefaults(schema.querystring) }),
       operationId: schema?.operationId ?? operationIdOf(rules, url),
       security,

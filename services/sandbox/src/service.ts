@@ -11,6 +11,7 @@ import { defineService, type ServiceContext, type ServiceParts } from "@sandgate
 import { openShards } from "@sandgate/kit/process/shards";
 import { asService } from "@sandgate/kit/rpc/context";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
@@ -20,6 +21,7 @@ import { createRegistryClient } from "@sandgate/registry-client/registry-client"
 import { consumeEvents } from "./consumers.ts";
 import { openEnv } from "./domain/env.ts";
 import { workspacePurged } from "./events.ts";
+import { createFileHandlers } from "./handlers/files.ts";
 import { createProcessHandlers } from "./handlers/processes.ts";
 import { createSandboxHandlers } from "./handlers/sandboxes.ts";
 import { openRuntime } from "./open-runtime.ts";
@@ -148,6 +150,10 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
 
   return {
     routes(router) {
+      router.service(
+        FileService,
+        createFileHandlers({ helpers, limits: { fileMb: settings.fileMaxMb, archiveMb: settings.archiveMaxMb } }),
+      );
       router.service(ProcessService, createProcessHandlers({ helpers, connections, known: createKnownProcesses() }));
       router.service(
         SandboxService,

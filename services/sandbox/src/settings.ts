@@ -46,6 +46,18 @@ export const sandboxSettings = defineSettings({
     min: 0,
     doc: "Inodes that a sandbox may use on an engine's disk, which are its files and folders besides those of its image. They are counted, and a sandbox above it fails. 0: 64 for each MB of SANDGATE_SANDBOX_DISK_MB",
   }),
+  fileMaxMb: integer("SANDGATE_FILE_MAX_MB", {
+    default: 5_120,
+    min: 1,
+    max: 1_048_576,
+    doc: "The largest file in MB that a client may send to a sandbox",
+  }),
+  archiveMaxMb: integer("SANDGATE_ARCHIVE_MAX_MB", {
+    default: 10_240,
+    min: 1,
+    max: 1_048_576,
+    doc: "The largest archive in MB, not compressed, that a client may send to a sandbox",
+  }),
   nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
     default: ["1.1.1.1", "8.8.8.8"],
     doc: "IPv4 addresses of the resolvers that sandboxes use. One in a private range is reachable on port 53",

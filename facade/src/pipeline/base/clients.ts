@@ -2,6 +2,7 @@ import { type Client, createClient, type Transport } from "@connectrpc/connect";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
@@ -15,6 +16,7 @@ export interface Clients {
   imageRegistry: Client<typeof ImageRegistryService>;
   sandbox: Client<typeof SandboxService>;
   processes: Client<typeof ProcessService>;
+  files: Client<typeof FileService>;
   telemetry: Client<typeof TelemetryService>;
   audit: Client<typeof AuditService>;
 }
@@ -26,6 +28,7 @@ export function createClients(transport: (service: ServiceName) => Transport): C
     imageRegistry: createClient(ImageRegistryService, transport("image-registry")),
     sandbox: createClient(SandboxService, transport("sandbox")),
     processes: createClient(ProcessService, transport("sandbox")),
+    files: createClient(FileService, transport("sandbox")),
     telemetry: createClient(TelemetryService, transport("telemetry")),
     audit: createClient(AuditService, transport("telemetry")),
   };

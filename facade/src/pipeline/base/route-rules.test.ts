@@ -28,18 +28,26 @@ afterAll(() => platform.close());
 
 /** A value for each field that a body may have. */
 const values: Readonly<Record<string, unknown>> = {
-  enabled: true,
+  cols: 80,
+  command: ["true"],
   current_password: "correct horse",
   description: "for tests",
+  enabled: true,
+  from: "/a",
   image: "app",
-  image_id: "image-1",
+  mode: "0644",
   name: "box",
   otp: "123456",
   password: "correct horse",
+  path: "/a",
   refresh_token: "r",
   role: "member",
+  rows: 24,
   sandbox_id: "box",
+  signal: "SIGTERM",
+  to: "/b",
   token: "t",
+  ttl_seconds: 3_600,
   url: "registry.test",
   username: "ada@example.test",
 };
@@ -65,7 +73,11 @@ test("the last RPC that a route calls is the one that it names", async () => {
     const name = `${method} ${url}`;
     named[name] = String(rpc);
     platform.state.called.length = 0;
-    const path = url.replace(":workspace_id", workspaceId).replace(/:\w+/, "box");
+    const path = url
+      .replace(":workspace_id", workspaceId)
+      .replace(":process_id", workspaceId)
+      .replace(/:\w+/, "box")
+      .replace(/(?<=\/files)(?:\/\w+)?$/, "$&?path=a");
     const response = await platform.app.inject({ method: String(method), url: path, headers, ...payloadOf(route) });
     reached[name] = String(platform.state.called.at(-1) ?? response.body);
   }
@@ -86,6 +98,7 @@ test("what creates or changes something counts against the limit of changes, and
     "POST /auth/second-factor/recovery-codes",
     "POST /registries",
     "POST /sandbox-images",
+    "POST /sandboxes/:sandbox_id/extend",
     "POST /sandboxes/provision",
     "POST /workspaces",
     "POST /workspaces/:workspace_id/members",

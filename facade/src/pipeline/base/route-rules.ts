@@ -34,6 +34,8 @@ export interface RouteRules {
   optionalBody?: true;
   /** The errors of the route beside those that follow from its other rules. */
   errors?: readonly PublicReason[];
+  /** The handler reads the body itself (`receiveBody`), of any type and length, while it comes. */
+  streamsBody?: true;
   /** A 422 of this route has the body `{ detail: [{ loc, msg, type }] }` instead of the usual one. */
   listedErrors?: true;
 }

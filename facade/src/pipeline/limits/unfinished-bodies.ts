@@ -11,7 +11,7 @@ export const openBodyBytes = 16 * 1024;
 
 /**
  * Bounds what bodies that clients have begun to send hold in memory, in bytes, for each address and in all. Above it a
- * request is RATE_LIMITED.
+ * request is RATE_LIMITED. Of a body that its handler reads while it comes, nothing is held.
  */
 export function limitUnfinishedBodies(
   app: FastifyInstance,
@@ -21,6 +21,7 @@ export function limitUnfinishedBodies(
   const byAddress = new Map<string, number>();
 
   app.addHook("preParsing", (request, reply, payload, done) => {
+    if (request.routeOptions.config.rules?.streamsBody) return done(null, payload);
     const { "content-length": declared, "transfer-encoding": encoding } = request.headers;
     if (encoding === undefined && !(Number(declared) > openBodyBytes)) return done(null, payload);
     const address = networksOf(request.ip)[0].name;

@@ -34,6 +34,20 @@ export function acceptBytes(app: FastifyInstance): void {
   });
 }
 
+/** Leaves the bodies of these routes to their handlers, whatever their type is. */
+export function leaveBodies(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", (_request, _payload, done) => done(null, undefined));
+  app.addHook("onRequest", (request, _reply, done) => {
+    // A type that is none would be refused.
+    delete request.headers["content-type"];
+    done();
+  });
+  app.addHook("onRoute", ({ config }) => {
+    if (config?.rules) config.rules.streamsBody = true;
+  });
+}
+
 function decode(body: Buffer): string | undefined {
   try {
     return utf8.decode(body);

@@ -61,6 +61,12 @@ export const auditActions = [
   "process.write",
   "process.signal",
   "process.end",
+  "file.read",
+  "file.list",
+  "file.write",
+  "file.move",
+  "file.delete",
+  "file.archive",
   "audit_log.read",
 ] as const;
 

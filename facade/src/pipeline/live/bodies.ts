@@ -1,0 +1,127 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { finished } from "node:stream/promises";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { validationError } from "../errors/envelope.ts";
+import { receiveWithoutLimit } from "../limits/receive-limit.ts";
+
+/** How long a client may send nothing of a body, or take nothing of an answer. */
+const stallMs = 60_000;
+/** How long the rest of a body that is no longer wanted is read, so that its sender gets to read the answer. */
+const lingerMs = 10_000;
+
+/**
+ * Passes the body of a request on while it comes. `use` gets its chunks, which end well only if all of it has come, and
+ * a signal that aborts when it fails or `signal` does. Throws what the body failed with, or what `use` throws.
+ */
+export async function receiveBody<T>(
+  { raw }: FastifyRequest,
+  reply: FastifyReply,
+  signal: AbortSignal,
+  use: (chunks: AsyncIterable<Uint8Array>, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  receiveWithoutLimit(raw);
+  const failed = new AbortController();
+  const done = new AbortController();
+  async function* readChunks(): AsyncGenerator<Uint8Array> {
+    try {
+      yield* read(raw, done.signal);
+    } catch (error) {
+      failed.abort(error);
+      throw error;
+    }
+  }
+  try {
+    return await use(readChunks(), AbortSignal.any([signal, failed.signal]));
+  } catch (error) {
+    throw failed.signal.aborted ? failed.signal.reason : error;
+  } finally {
+    done.abort();
+    if (!raw.complete) reply.raw.once("finish", () => linger(raw));
+  }
+}
+
+/** Not the stream's own iterator, which would go on to hold what comes after it is left. */
+async function* read(raw: IncomingMessage, left: AbortSignal): AsyncGenerator<Uint8Array> {
+  while (!left.aborted) {
+    const chunk: Buffer | null = raw.read();
+    if (chunk !== null) yield chunk;
+    else if (raw.readableEnded) return;
+    else if (raw.destroyed) throw incomplete();
+    else await awaitMore(raw, left);
+  }
+}
+
+/** Ends when there is more to read, or no more. */
+function awaitMore(raw: IncomingMessage, left: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const settle = (error?: DomainError) => {
+      clearTimeout(timer);
+      raw.off("readable", wake).off("end", wake).off("close", wake).off("error", fail);
+      left.removeEventListener("abort", wake);
+      if (error) reject(error);
+      else resolve();
+    };
+    const wake = () => settle();
+    const fail = (error: unknown) => settle(incomplete(error));
+    const timer = setTimeout(() => settle(stalled()), stallMs);
+    raw.on("readable", wake).on("end", wake).on("close", wake).on("error", fail);
+    left.addEventListener("abort", wake);
+  });
+}
+
+function stalled(): DomainError {
+  return validationError([{ field: "body", issue: `must keep coming: nothing came for ${stallMs / 1000} s` }]);
+}
+
+function incomplete(cause?: unknown): DomainError {
+  const violations = [{ field: "body", issue: "must be complete" }];
+  return new DomainError("VALIDATION_ERROR", "body must be complete.", { violations, cause });
+}
+
+function linger(raw: IncomingMessage): void {
+  if (raw.complete) return;
+  const timer = setTimeout(() => raw.destroy(), lingerMs).unref();
+  raw.once("close", () => clearTimeout(timer));
+  raw.once("end", () => clearTimeout(timer));
+  raw.resume();
+}
+
+/**
+ * Sends the body of an answer as it comes. One that fails, that the signal ends or that nobody takes breaks the
+ * connection, so that nobody takes it for the whole.
+ */
+export async function sendBody(
+  reply: FastifyReply,
+  o: { chunks: AsyncIterable<Uint8Array>; signal: AbortSignal; onError(error: unknown): void },
+): Promise<void> {
+  const { raw } = reply;
+  reply.hijack();
+  raw.writeHead(reply.statusCode, reply.getHeaders() as Record<string, string>);
+  try {
+    for await (const chunk of o.chunks) if (!raw.write(chunk)) await awaitDrain(raw, o.signal);
+    raw.end();
+    await finished(raw, { signal: o.signal });
+  } catch (error) {
+    raw.destroy();
+    if (!o.signal.aborted) o.onError(error);
+  }
+}
+
+function awaitDrain(raw: ServerResponse, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const settle = (error?: unknown) => {
+      clearTimeout(timer);
+      raw.off("drain", wake).off("close", leave);
+      signal.removeEventListener("abort", leave);
+      if (error) reject(error);
+      else resolve();
+    };
+    const wake = () => settle();
+    const leave = () => settle(signal.reason ?? new Error("the client has left"));
+    const timer = setTimeout(() => settle(new Error(`the client took nothing for ${stallMs / 1000} s`)), stallMs);
+    raw.on("drain", wake).on("close", leave);
+    signal.addEventListener("abort", leave);
+    if (signal.aborted) leave();
+  });
+}

@@ -1,0 +1,148 @@
+import type { ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
+import { FileService, type ReadFileResponse } from "@sandgate/proto/sandbox/v1/files";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import { receiveBody, sendBody } from "../../pipeline/live/bodies.ts";
+import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
+import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
+import { sandboxIdOf } from "../sandboxes/mapping.ts";
+import { SandboxParams } from "../sandboxes/schemas.ts";
+import { checkIfMatch, preconditionOf, rangeOf } from "./conditions.ts";
+import { fromMode, toDownloadHeaders, toEntry, toEtag } from "./mapping.ts";
+import { checkQueryPath, pathOf } from "./paths.ts";
+import { bytesOf, Entry, PathQuery, RangeHeaders, WriteHeaders, WriteQuery } from "./schemas.ts";
+
+const { method: rpc } = FileService;
+const tags = ["Files"];
+const errors = ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_READY", "NOT_FOUND", "CONFLICT"] as const;
+
+/** The contents of files. */
+export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
+  const { files } = clients;
+  leaveBodies(app);
+
+  app.get(
+    "/sandboxes/:sandbox_id/files",
+    {
+      config: { rules: { rpc: rpc.readFile, audit: "file.read", errors, check: checkQueryPath } },
+      schema: {
+        tags,
+        summary: "Read a file",
+        description:
+          "Its bytes, whole or a range of them. A download that breaks off breaks the connection: it never ends well.",
+        headers: RangeHeaders,
+        params: SandboxParams,
+        querystring: PathQuery,
+        response: {
+          200: bytesOf("The file.", "application/octet-stream"),
+          206: bytesOf("The range of the file.", "application/octet-stream"),
+        },
+      },
+    },
+    (request, reply) => {
+      const download = async ({ signal }: LiveRequest) => {
+        const parts = files.readFile(
+          { sandbox: sandboxIdOf(request.params.sandbox_id), path: pathOf(request.query), ...rangeOf(request) },
+          callFor(request, { signal, timeoutMs: 0 }),
+        );
+        const { start, chunks } = await begin(parts);
+        describeFile(reply, start);
+        if (request.method === "HEAD") return reply.send("");
+        await sendBody(reply, { chunks, signal, onError: reportTo(request) });
+        return reply;
+      };
+      return live.run(request, reply, download);
+    },
+  );
+
+  app.put(
+    "/sandboxes/:sandbox_id/files",
+    {
+      config: { rules: { rpc: rpc.writeFile, audit: "file.write", errors, check: checkWrite } },
+      schema: {
+        tags,
+        summary: "Write a file",
+        description:
+          "The body is the new content, of any type. Whoever reads the file meanwhile gets the old or the new content whole, and a body that is cut off changes nothing. A file that is replaced keeps its owner and, without `mode`, its permissions; a new one has `0644`. Through a link its target is written.",
+        headers: WriteHeaders,
+        params: SandboxParams,
+        querystring: WriteQuery,
+        response: { 200: { ...Entry, description: "It was replaced." }, 201: { ...Entry, description: "It is new." } },
+      },
+    },
+    async (request, reply) => {
+      const { mode, parents } = request.query;
+      const start = {
+        sandbox: sandboxIdOf(request.params.sandbox_id),
+        path: pathOf(request.query),
+        ...fromMode(mode),
+        parents,
+        precondition: preconditionOf(request),
+        ...sizeOf(request),
+      };
+      const upload = ({ signal }: LiveRequest) =>
+        receiveBody(request, reply, signal, (chunks, failing) =>
+          files.writeFile(toParts(start, chunks), callFor(request, { signal: failing, timeoutMs: 0 })),
+        );
+      return live.run(request, reply, upload).then(({ entry, created }) => {
+        const written = present(entry);
+        return reply
+          .code(created ? 201 : 200)
+          .headers(toEtag(written))
+          .send(toEntry(written));
+      });
+    },
+  );
+
+  function reportTo(request: FastifyRequest) {
+    return (err: unknown) =>
+      logger.warn({ request_id: request.id, route: request.pattern, err }, "a download broke off");
+  }
+};
+
+function checkWrite(request: FastifyRequest) {
+  return [...checkQueryPath(request), ...checkIfMatch(request)];
+}
+
+/** The length of a body, where the client tells it. */
+function sizeOf({ headers }: FastifyRequest): { size?: bigint } {
+  const { "content-length": length } = headers;
+  return length === undefined ? {} : { size: BigInt(length) };
+}
+
+async function* toParts<Start>(start: Start, chunks: AsyncIterable<Uint8Array>) {
+  yield { part: { case: "start" as const, value: start } };
+  for await (const value of chunks) yield { part: { case: "data" as const, value } };
+  yield { part: { case: "commit" as const, value: true } };
+}
+
+/** The first part of a file that is read, and the data that follows. */
+async function begin(
+  parts: AsyncIterable<ReadFileResponse>,
+): Promise<{ start: ReadResponse_Start; chunks: AsyncIterable<Uint8Array> }> {
+  const messages = parts[Symbol.asyncIterator]();
+  const { value: first }: IteratorResult<ReadFileResponse, undefined> = await messages.next();
+  if (first?.part.case !== "start") throw new Error("A file that is read begins with no start.");
+  async function* readData() {
+    for (let next = await messages.next(); !next.done; next = await messages.next()) {
+      const { part } = next.value;
+      if (part.case === "data") yield part.value;
+    }
+  }
+  return { start: first.part.value, chunks: readData() };
+}
+
+function describeFile(reply: FastifyReply, { entry: given, length, offset, partial }: ReadResponse_Start): void {
+  const entry = present(given);
+  reply.type("application/octet-stream").headers({
+    "accept-ranges": "bytes",
+    ...toDownloadHeaders(entry.path),
+    ...toEtag(entry),
+    ...(length !== undefined && { "content-length": String(length) }),
+  });
+  if (partial && length !== undefined) {
+    reply.code(206).header("content-range", `bytes ${offset}-${offset + length - 1n}/${entry.size}`);
+  }
+}

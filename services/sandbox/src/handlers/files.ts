@@ -1,0 +1,284 @@
+import { pipeline, Readable } from "node:stream";
+import { createGunzip } from "node:zlib";
+import { type Client, createClient, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { mebibyte } from "@sandgate/kit/base/sizes";
+import { FileService as HelperFileService, type ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
+import type { FileService } from "@sandgate/proto/sandbox/v1/files";
+import { decodeFileCursor, encodeFileCursor } from "../domain/file-cursors.ts";
+import { createBodies, createStallLimit, type StallLimit } from "../operations/bodies.ts";
+import { boundEntry } from "../operations/helper-files.ts";
+import type { SandboxHelper, SandboxHelpers } from "../operations/sandbox-helpers.ts";
+
+const maxBodiesOfSandbox = 32;
+/** For a call that takes no longer for a large folder. */
+const callMs = 10_000;
+/** For one that goes through all of a folder. */
+const folderMs = 120_000;
+/** How long nothing of a content may move. The facade's limit for clients is shorter. */
+const stallMs = 90_000;
+const gunzipChunkBytes = 128 * 1024;
+
+export interface FileHandlersContext {
+  helpers: SandboxHelpers;
+  limits: { fileMb: number; archiveMb: number };
+}
+
+/** What answers for files. */
+export function createFileHandlers({ helpers, limits }: FileHandlersContext): ServiceImpl<typeof FileService> {
+  const bodies = createBodies(maxBodiesOfSandbox);
+
+  /** Makes a call that the helper answers soon. */
+  function call<T>(
+    context: HandlerContext,
+    idOrName: string,
+    work: (client: Files, within: { signal: AbortSignal; timeoutMs: number }) => Promise<T>,
+    timeoutMs = callMs,
+  ): Promise<T> {
+    return helpers.call(context, idOrName, (helper) =>
+      work(createClient(HelperFileService, helper.transport), { signal: helper.signal, timeoutMs }),
+    );
+  }
+
+  /** Takes a content in. */
+  async function receive<T>(
+    context: HandlerContext,
+    idOrName: string,
+    work: (client: Files, stall: StallLimit) => Promise<T>,
+  ): Promise<T> {
+    return helpers.call(context, idOrName, async (helper) => {
+      const release = bodies.take(helper.sandbox.id);
+      const stall = createStallLimit(helper.signal, stallMs);
+      try {
+        return await work(createClient(HelperFileService, helper.transport), stall);
+      } catch (error) {
+        throw stall.signal.aborted ? stall.signal.reason : error;
+      } finally {
+        stall.stop();
+        release();
+      }
+    });
+  }
+
+  /** Gives a content out. */
+  function send<T>(
+    context: HandlerContext,
+    idOrName: string,
+    work: (client: Files, signal: AbortSignal) => AsyncIterable<T>,
+  ): AsyncGenerator<T> {
+    return helpers.stream(context, idOrName, async function* (helper: SandboxHelper) {
+      const release = bodies.take(helper.sandbox.id);
+      const stall = createStallLimit(helper.signal, stallMs);
+      try {
+        for await (const part of work(createClient(HelperFileService, helper.transport), stall.signal)) {
+          stall.moved();
+          yield part;
+        }
+      } catch (error) {
+        throw stall.signal.aborted ? stall.signal.reason : error;
+      } finally {
+        stall.stop();
+        release();
+      }
+    });
+  }
+
+  return {
+    getEntry({ sandbox, path, follow }, context) {
+      return call(context, sandbox, async (client, within) => {
+        const { entry } = await client.stat({ path, follow }, within);
+        return { entry: boundEntry(entry) };
+      });
+    },
+
+    listEntries({ sandbox, path, depth, limit, cursor }, context) {
+      const asked = { path, depth, limit, cursor: decodeFileCursor(path, cursor) };
+      const list = async (client: Files, within: { signal: AbortSignal; timeoutMs: number }) => {
+        const { entries, nextCursor } = await client.list(asked, within);
+        return { entries: entries.map(boundEntry), nextCursor: encodeFileCursor(path, nextCursor) };
+      };
+      return call(context, sandbox, list, folderMs);
+    },
+
+    async *readFile({ sandbox, path, range, ifRange }, context) {
+      yield* send(context, sandbox, async function* (client, signal) {
+        let left: bigint | undefined;
+        for await (const { part } of client.read(
+          { path, ifRange, ...(range && { range }) },
+          { signal, timeoutMs: 0 },
+        )) {
+          if (part.case === "start") {
+            left = boundStart(part.value).length;
+            yield { part };
+          } else if (part.case === "data") {
+            if (left !== undefined) left -= BigInt(part.value.length);
+            if (left !== undefined && left < 0n) throw new DomainError("UPSTREAM_ERROR", "The file is too long.");
+            yield { part };
+          }
+        }
+        if (left !== undefined && left > 0n) throw new DomainError("UPSTREAM_ERROR", "The file is too short.");
+      });
+    },
+
+    async writeFile(requests, context) {
+      const { start, data } = await readParts(requests);
+      const { sandbox, path, mode, parents, precondition, size } = start;
+      requireSize(size, limits.fileMb);
+      return receive(context, sandbox, async (client, stall) => {
+        const first = {
+          path,
+          parents,
+          maxBytes: BigInt(limits.fileMb * mebibyte),
+          ...(mode !== undefined && { mode }),
+          ...(precondition && { precondition }),
+        };
+        const parts = toParts(first, limit(data, limits.fileMb), stall);
+        const { entry, created } = await client.write(parts, { signal: stall.signal, timeoutMs: 0 });
+        return { entry: boundEntry(entry), created };
+      });
+    },
+
+    makeDirectory({ sandbox, path, mode, parents }, context) {
+      return call(context, sandbox, async (client, within) => {
+        const asked = { path, parents, ...(mode !== undefined && { mode }) };
+        const { entry, created } = await client.makeDirectory(asked, within);
+        return { entry: boundEntry(entry), created };
+      });
+    },
+
+    moveEntry({ sandbox, from, to, overwrite }, context) {
+      return call(context, sandbox, async (client, within) => {
+        const { entry } = await client.move({ from, to, overwrite }, within);
+        return { entry: boundEntry(entry) };
+      });
+    },
+
+    deleteEntry({ sandbox, path, recursive, precondition }, context) {
+      const remove = async (client: Files, within: { signal: AbortSignal; timeoutMs: number }) => {
+        await client.remove({ path, recursive, ...(precondition && { precondition }) }, within);
+        return {};
+      };
+      return call(context, sandbox, remove, folderMs);
+    },
+
+    setMode({ sandbox, path, mode, precondition }, context) {
+      return call(context, sandbox, async (client, within) => {
+        const { entry } = await client.setMode({ path, mode, ...(precondition && { precondition }) }, within);
+        return { entry: boundEntry(entry) };
+      });
+    },
+
+    async *readArchive({ sandbox, path }, context) {
+      yield* send(context, sandbox, async function* (client, signal) {
+        for await (const { data } of client.readArchive({ path }, { signal, timeoutMs: 0 })) yield { data };
+      });
+    },
+
+    async writeArchive(requests, context) {
+      const { start, data } = await readParts(requests);
+      const { sandbox, path, gzip, size } = start;
+      requireSize(size, limits.archiveMb);
+      return receive(context, sandbox, async (client, stall) => {
+        const first = { path, maxBytes: BigInt(limits.archiveMb * mebibyte) };
+        const content = limit(gzip ? decompress(data) : data, limits.archiveMb);
+        const { entries } = await client.writeArchive(toParts(first, content, stall), {
+          signal: stall.signal,
+          timeoutMs: 0,
+        });
+        return { entries };
+      });
+    },
+
+    async *watchFiles({ sandbox, path, recursive }, context) {
+      yield* helpers.stream(context, sandbox, async function* ({ transport, signal }) {
+        const client = createClient(HelperFileService, transport);
+        for await (const { event } of client.watch({ path, recursive }, { signal, timeoutMs: 0 })) yield { event };
+      });
+    },
+  };
+}
+
+type Files = Client<typeof HelperFileService>;
+
+type Part<Start> =
+  | { case: "start"; value: Start }
+  | { case: "data"; value: Uint8Array }
+  | { case: "commit"; value: boolean }
+  | { case: undefined; value?: undefined };
+
+/** The first message of a content, and the data that follows. It fails when that ends without a `commit`. */
+async function readParts<Start>(
+  requests: AsyncIterable<{ part: Part<Start> }>,
+): Promise<{ start: Start; data: AsyncGenerator<Uint8Array> }> {
+  const messages = requests[Symbol.asyncIterator]();
+  const first = await messages.next();
+  if (first.done || first.value.part.case !== "start") throw invalid("start", "must come first");
+  const { value: start } = first.value.part;
+  async function* readData() {
+    for (let next = await messages.next(); !next.done; next = await messages.next()) {
+      const { part } = next.value;
+      if (part.case === "commit") return;
+      if (part.case !== "data") throw invalid("data", "must follow");
+      yield part.value;
+    }
+    throw invalid("body", "must be complete");
+  }
+  return { start, data: readData() };
+}
+
+/** The messages for the helper: `commit` is sent once all of the data has come. */
+async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Array>, stall: StallLimit) {
+  yield { part: { case: "start" as const, value: start } };
+  try {
+    for await (const value of data) {
+      stall.moved();
+      if (value.length > 0) yield { part: { case: "data" as const, value } };
+    }
+  } catch (error) {
+    stall.fail(error);
+    throw error;
+  }
+  stall.moved();
+  yield { part: { case: "commit" as const, value: true } };
+}
+
+function requireSize(size: bigint | undefined, maxMb: number): void {
+  if (size !== undefined && size > BigInt(maxMb * mebibyte)) throw tooLarge(maxMb);
+}
+
+async function* limit<T extends Uint8Array>(data: AsyncIterable<T>, maxMb: number): AsyncGenerator<T> {
+  let left = maxMb * mebibyte;
+  for await (const chunk of data) {
+    left -= chunk.length;
+    if (left < 0) throw tooLarge(maxMb);
+    yield chunk;
+  }
+}
+
+function tooLarge(maxMb: number): DomainError {
+  return invalid("body", `must not be larger than ${maxMb} MiB`);
+}
+
+/** What gzip made the data of. */
+async function* decompress(data: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const gunzip = createGunzip({ chunkSize: gunzipChunkBytes });
+  pipeline(Readable.from(data), gunzip, () => {});
+  try {
+    for await (const chunk of gunzip) yield chunk;
+  } catch (error) {
+    if (error instanceof DomainError) throw error;
+    if (error instanceof Error && "code" in error && String(error.code).startsWith("Z_")) {
+      throw invalid("body", "must be a complete gzip stream, as Content-Encoding says");
+    }
+    throw error;
+  }
+}
+
+function boundStart(start: ReadResponse_Start): ReadResponse_Start {
+  boundEntry(start.entry);
+  const { length = 0n, offset } = start;
+  if (length < 0n || offset < 0n || length + offset > BigInt(Number.MAX_SAFE_INTEGER)) {
+    throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no part of a file.");
+  }
+  return start;
+}

@@ -1,0 +1,55 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+
+/** Contents of files and archives that are on their way, for each sandbox. */
+export interface Bodies {
+  /** Counts one, until it is released. Throws CONFLICT when there are too many. */
+  take(sandboxId: string): () => void;
+}
+
+export function createBodies(maxOfSandbox: number): Bodies {
+  const counts = new Map<string, number>();
+  return {
+    take(sandboxId) {
+      const count = counts.get(sandboxId) ?? 0;
+      if (count >= maxOfSandbox) {
+        throw new DomainError(
+          "CONFLICT",
+          `${maxOfSandbox} files and archives of the sandbox are on their way already.`,
+          {
+            hint: "Wait for one of these requests to end.",
+          },
+        );
+      }
+      counts.set(sandboxId, count + 1);
+      return () => {
+        const left = (counts.get(sandboxId) ?? 0) - 1;
+        if (left > 0) counts.set(sandboxId, left);
+        else counts.delete(sandboxId);
+      };
+    },
+  };
+}
+
+/** A limit of the time in which nothing of a stream moves. */
+export interface StallLimit {
+  /** Aborts with UPSTREAM_ERROR once nothing has moved for too long, and with the signal that it was made of. */
+  readonly signal: AbortSignal;
+  moved(): void;
+  /** Aborts the signal with this error. */
+  fail(error: unknown): void;
+  stop(): void;
+}
+
+export function createStallLimit(signal: AbortSignal, ms: number): StallLimit {
+  const stalled = new AbortController();
+  const timer = setTimeout(
+    () => stalled.abort(new DomainError("UPSTREAM_ERROR", "Nothing came from the sandbox for too long.")),
+    ms,
+  );
+  return {
+    signal: AbortSignal.any([signal, stalled.signal]),
+    moved: () => void timer.refresh(),
+    fail: (error) => stalled.abort(error),
+    stop: () => clearTimeout(timer),
+  };
+}

@@ -1,0 +1,36 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { type Entry, EntryType } from "@sandgate/proto/helper/v1/file";
+
+/** Of the years that google.protobuf.Timestamp can hold. A file may have any time. */
+const seconds = { first: -62_135_596_800n, last: 253_402_300_799n };
+const maxId = 2 ** 32;
+const maxBytes = BigInt(Number.MAX_SAFE_INTEGER);
+
+/**
+ * What the helper says of a file, within the bounds of its contract. Throws UPSTREAM_ERROR for what nothing could be.
+ */
+export function boundEntry(entry: Entry | undefined): Entry {
+  if (!entry || !isPossible(entry)) throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no file.");
+  const { modifiedAt } = entry;
+  if (modifiedAt) {
+    if (modifiedAt.seconds < seconds.first) modifiedAt.seconds = seconds.first;
+    if (modifiedAt.seconds > seconds.last) modifiedAt.seconds = seconds.last;
+    modifiedAt.nanos = Math.min(Math.max(modifiedAt.nanos, 0), 999_999_999);
+  }
+  return entry;
+}
+
+function isPossible({ path, type, size, mode, uid, gid, modifiedAt, etag }: Entry): boolean {
+  return (
+    path.length > 0 &&
+    type !== EntryType.UNSPECIFIED &&
+    size >= 0n &&
+    size <= maxBytes &&
+    mode <= 0o7777 &&
+    uid < maxId &&
+    gid < maxId &&
+    modifiedAt !== undefined &&
+    // It becomes part of a header.
+    /^[\x21\x23-\x7e]{0,128}$/.test(etag)
+  );
+}
