@@ -10,12 +10,14 @@ import { measureStart } from "./start.ts";
 import { measureTelemetry } from "./telemetry.ts";
 import { measureThousand } from "./thousand.ts";
 import { measureTransports } from "./transports.ts";
+import { measureUse } from "./use.ts";
 
 const benches: Record<string, () => Promise<Figure[]>> = {
   start: measureStart,
   requests: measureRequests,
   provision: measureProvision,
   transports: measureTransports,
+  use: measureUse,
   telemetry: measureTelemetry,
   stalls: measureStalls,
   rows: measureRows,
