@@ -156,7 +156,7 @@ async function measureThroughput(operator: Operator, sandboxId: string): Promise
 async function measureManySandboxes(operator: Operator): Promise<Figure> {
   const limit = pLimit(8);
   const { image } = expectStatus(await operator.get(`/sandbox-images/${operator.defaultImageId}`, operator.as), 200);
-  const small = await operator.registerImage(image, { memory_mb: 128 });
+  const small = await operator.registerImage(image);
   const ids = await Promise.all(Array.from({ length: sandboxes }, () => limit(() => operator.provisionReady(small))));
   await Promise.all(ids.map((id) => limit(() => runTrue(operator, id))));
   const times: number[] = [];

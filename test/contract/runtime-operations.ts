@@ -1,8 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { createClient } from "@connectrpc/connect";
+import { createMetrics } from "@sandgate/kit/base/metrics";
 import { FileService } from "@sandgate/proto/helper/v1/file";
 import { OutputStream, ProcessService } from "@sandgate/proto/helper/v1/process";
 import { createHelperConnections, type HelperConnections } from "@sandgate/sandbox/helper-connections";
+import { openOperationMetrics } from "@sandgate/sandbox/operation-metrics";
 import { describe, expect } from "vitest";
 import { idle, type RuntimeTest } from "./runtime-harness.ts";
 
@@ -13,7 +15,10 @@ export function describeOperations(test: RuntimeTest): void {
     const { signal } = new AbortController();
     const operationsTest = test.extend("connections", ({ harness, skip }, { onCleanup }) => {
       if (!harness.operations) return skip("sandboxes of this runtime have no helper");
-      const connections = createHelperConnections(harness.operations);
+      const connections = createHelperConnections({
+        operations: harness.operations,
+        metrics: openOperationMetrics(createMetrics()),
+      });
       onCleanup(() => connections.close());
       return connections;
     });

@@ -27,6 +27,7 @@ import { createSandboxHandlers } from "./handlers/sandboxes.ts";
 import { openRuntime } from "./open-runtime.ts";
 import { createHelperConnections } from "./operations/helper-connections.ts";
 import { createKnownProcesses } from "./operations/known-processes.ts";
+import { openOperationMetrics } from "./operations/metrics.ts";
 import { createSandboxHelpers } from "./operations/sandbox-helpers.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
@@ -83,13 +84,15 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
   const uses = createSandboxUses({ record: store.activity.recordUses, logger });
-  const connections = createHelperConnections(runtime.operations);
+  const operationMetrics = openOperationMetrics(metrics);
+  const connections = createHelperConnections({ operations: runtime.operations, metrics: operationMetrics });
   const helpers = createSandboxHelpers({
     sandboxes: store.sandboxes,
     changes,
     connections,
     use: uses,
     draining: draining.signal,
+    metrics: operationMetrics,
   });
   const pulls = runtime.images && openPullDestination(runtime.images, settings, store, logger);
   const puller = createImagePuller({

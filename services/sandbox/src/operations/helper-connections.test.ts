@@ -2,11 +2,13 @@ import { performServerHandshake, type ServerHttp2Stream } from "node:http2";
 import { type Duplex, duplexPair } from "node:stream";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
+import { createMetrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { FileService, ListResponseSchema } from "@sandgate/proto/helper/v1/file";
 import { GetInfoResponseSchema } from "@sandgate/proto/helper/v1/helper";
 import { expect, test } from "vitest";
 import { createHelperConnections } from "./helper-connections.ts";
+import { openOperationMetrics } from "./metrics.ts";
 
 const { signal } = new AbortController();
 const preface = 24;
@@ -15,8 +17,11 @@ const preface = 24;
 function connectTo(helper: (stream: Duplex) => void, openMs = 10_000) {
   let dials = 0;
   let open = 0;
-  const connections = createHelperConnections(
-    {
+  const metrics = openOperationMetrics(createMetrics());
+  const connections = createHelperConnections({
+    metrics,
+    openMs,
+    operations: {
       async connectHelper() {
         dials++;
         open++;
@@ -30,8 +35,7 @@ function connectTo(helper: (stream: Duplex) => void, openMs = 10_000) {
         return ours;
       },
     },
-    { openMs },
-  );
+  });
   return { connections, counts: () => ({ dials, open }) };
 }
 

@@ -1,5 +1,6 @@
 import { type ClientHttp2Session, connect } from "node:http2";
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
@@ -9,6 +10,7 @@ import { minuteMs } from "@sandgate/kit/base/time";
 import { type GetInfoResponse, HelperService } from "@sandgate/proto/helper/v1/helper";
 import type { RuntimeOperations } from "../runtime/operations.ts";
 import { fromHelperError, isConnectionLost } from "./helper-errors.ts";
+import type { OperationMetrics } from "./metrics.ts";
 import { toSocket } from "./socket-pair.ts";
 
 /** How long the first call of a connection may take, the start of the helper included. */
@@ -41,18 +43,32 @@ export interface HelperConnections {
   close(): void;
 }
 
-export function createHelperConnections(
-  operations: RuntimeOperations,
-  { openMs = defaultOpenMs } = {},
-): HelperConnections {
+export function createHelperConnections(o: {
+  operations: RuntimeOperations;
+  metrics: Pick<OperationMetrics, "connections" | "bytes">;
+  /** 15,000 unless set. */
+  openMs?: number;
+}): HelperConnections {
+  const { operations, metrics, openMs = defaultOpenMs } = o;
   const opened = new Map<string, Promise<OpenConnection>>();
   const closing = new AbortController();
+
+  async function openSocket(stream: Duplex): Promise<Socket> {
+    const socket = await toSocket(stream);
+    metrics.connections.inc();
+    socket.once("close", () => {
+      metrics.connections.dec();
+      metrics.bytes.inc({ direction: "in" }, socket.bytesRead);
+      metrics.bytes.inc({ direction: "out" }, socket.bytesWritten);
+    });
+    return socket;
+  }
 
   async function connectHelper(sandboxId: string): Promise<OpenConnection> {
     for (let attempt = 1; ; attempt++) {
       const limit = AbortSignal.any([closing.signal, AbortSignal.timeout(openMs)]);
       const stream = await operations.connectHelper(sandboxId, limit);
-      const connection = new OpenConnection(await toSocket(stream));
+      const connection = new OpenConnection(await openSocket(stream));
       try {
         await connection.begin(limit);
         return connection;

@@ -8,6 +8,7 @@ import type { SandboxUse } from "../usecases/sandbox-use.ts";
 import { requireSandbox } from "../usecases/stop-sandbox.ts";
 import type { HelperConnections } from "./helper-connections.ts";
 import { fromHelperError } from "./helper-errors.ts";
+import type { OperationMetrics } from "./metrics.ts";
 
 /** How often the state of a sandbox in use is read, since the signal of its change can be lost. */
 const rereadMs = 1_000;
@@ -43,6 +44,7 @@ export function createSandboxHelpers(o: {
   connections: HelperConnections;
   use: SandboxUse;
   draining: AbortSignal;
+  metrics: Pick<OperationMetrics, "seconds" | "open">;
 }): SandboxHelpers {
   const watchEnd = createEndWatch(o);
 
@@ -51,7 +53,12 @@ export function createSandboxHelpers(o: {
     const sandbox = requireReady(await o.sandboxes.find(workspaceOf(callOf(context)), idOrName));
     const end = watchEnd(sandbox.id);
     const release = o.use.hold(sandbox.id);
+    const call = context.method.name;
+    const observe = o.metrics.seconds.startTimer({ call });
+    o.metrics.open.inc({ call });
     const leave = () => {
+      observe();
+      o.metrics.open.dec({ call });
       end.stop();
       release();
     };
