@@ -14,7 +14,7 @@ type Additions = Readonly<Record<string, readonly (readonly [line: string, added
 
 const recipes: Readonly<Record<string, Additions>> = {
   "A field of the sandbox record": {
-    "proto/sandgate/sandbox/v1/sandbox.proto": [["  repeated TimelineEntry timeline = 21;", "  string region = 22;"]],
+    "proto/sandgate/sandbox/v1/sandbox.proto": [["  repeated TimelineEntry timeline = 21;", "  string region = 100;"]],
     "services/sandbox/src/domain/sandbox.ts": [
       ["  createdBy: string;", "  region?: string;"],
       ["    ...given,", '    region: "eu-1",'],
@@ -68,6 +68,7 @@ const recipes: Readonly<Record<string, Additions>> = {
     option (sandgate.common.v1.access) = {
       callers: ["facade"]
       least_role: ROLE_MEMBER
+      permission: PERMISSION_MANAGE
     };
   }`,
       ],
@@ -104,7 +105,7 @@ const recipes: Readonly<Record<string, Additions>> = {
     "test/conformance/demands.ts": [
       [
         "export const demands: Record<string, Demand> = {",
-        '  "POST /workspaces/{workspace_id}/leave": { ...member, answers: 204, disposable: true },',
+        '  "POST /workspaces/{workspace_id}/leave": { ...manages, least: "member", answers: 204, disposable: true },',
       ],
     ],
   },
