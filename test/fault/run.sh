@@ -1,10 +1,15 @@
 #!/bin/sh
 # `npm run fault`: crashes of every process of the distributed platform. `npm run fault -- kubernetes`: faults of a
-# cluster, and the conformance suite on pods. Further arguments go to vitest.
+# cluster, and the conformance suite on pods. `npm run fault -- use`: the platform is killed while sandboxes are used
+# (SANDGATE_FAULT_KILLS times, 100 unless set). Further arguments go to vitest.
 set -eu
 cd "$(dirname "$0")/../.."
 if [ "${1:-}" = kubernetes ]; then
   shift
   exec vitest run --project kubernetes --project fault test/fault/kubernetes test/fault/long/kubernetes "$@"
+fi
+if [ "${1:-}" = use ]; then
+  shift
+  exec vitest run --project fault test/fault/long/use "$@"
 fi
 exec vitest run --project distributed test/fault/distributed "$@"
