@@ -111,7 +111,7 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   ];
   const security = {
     none: [],
-    any: [{ apiToken: permission ? [permission] : [] }, { session: [] }],
+    any: [{ apiToken: [] }, { session: [] }],
     session: [{ session: [] }],
   }[access.credential];
   return {
