@@ -11,6 +11,7 @@ import { fileContentRoutes } from "./resources/files/content-routes.ts";
 import { fileEntryRoutes } from "./resources/files/entry-routes.ts";
 import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
+import { attachRoutes } from "./resources/processes/attach-routes.ts";
 import { execRoutes } from "./resources/processes/exec-routes.ts";
 import { outputRoutes } from "./resources/processes/output-routes.ts";
 import { processRoutes } from "./resources/processes/process-routes.ts";
@@ -38,6 +39,7 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   execRoutes,
   processRoutes,
   outputRoutes,
+  attachRoutes,
   fileContentRoutes,
   fileEntryRoutes,
   monitoringRoutes,

@@ -14,6 +14,7 @@ import { healthRoutes } from "./operations/health.ts";
 import { admitRequests, confirmAccess } from "./pipeline/admission/admission.ts";
 import { createAuthenticator } from "./pipeline/admission/authentication.ts";
 import { originsOf } from "./pipeline/admission/cors.ts";
+import { createTickets } from "./pipeline/admission/tickets.ts";
 import { createWorkspaceScope } from "./pipeline/admission/workspace-scope.ts";
 import { createAuditLog } from "./pipeline/audit/audit-log.ts";
 import { createAuditRecorder, startAuditRecorder } from "./pipeline/audit/recorder.ts";
@@ -85,6 +86,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const publicUrl = () => (settings.publicUrl ?? `http://localhost:${port}`).replace(/(?<!\/)\/+$/, "");
   const clients = createClients(environment.transport);
   const authenticator = createAuthenticator({ clients, bus });
+  const tickets = createTickets({ clients, authenticator });
   const scope = createWorkspaceScope({ clients, bus });
   const slots = environment.sharedLimits ? shareSlots(clients, logger) : createLocalSlots();
   const live = createLiveRequests({
@@ -137,7 +139,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   app.setErrorHandler((error, request, reply) => errors.respond(error, request, reply));
   parseJsonBodies(app);
   const document = await documentRoutes(app, publicUrl);
-  await admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris), headers });
+  const origins = originsOf(settings.redirectUris);
+  await admitRequests(app, { authenticator, tickets, scope, limits, origins, headers });
   limitUnfinishedBodies(app, maxUnfinishedBytes);
   recordRequests(app, environment);
   const recorder = createAuditRecorder({ ...createAuditLog(clients), metrics: environment.metrics });
@@ -145,7 +148,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const auditing = startAuditRecorder(recorder, logger);
   const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
 
-  const context: RouteContext = { clients, scope, limits, live, logger, publicUrl };
+  const context: RouteContext = { clients, scope, limits, live, logger, publicUrl, tickets, origins };
   await upgrades.register(app);
   for (const routes of [...resourceRoutes, ...(environment.moreRoutes ?? [])]) await app.register(routes, context);
   const dependencies = async () => (await environment.dependencies?.()) ?? {};

@@ -173,6 +173,9 @@ export const demands: Record<string, Demand> = {
   "POST /sandboxes/{sandbox_id}/processes/{process_id}/wait": { ...uses, body: {}, answers: "sandbox_not_found" },
   "GET /sandboxes/{sandbox_id}/processes/{process_id}/output": { ...uses, answers: "sandbox_not_found" },
   "POST /sandboxes/{sandbox_id}/processes/{process_id}/stdin": { ...uses, answers: "sandbox_not_found" },
+  // Without an upgrade it is refused once its sender is known.
+  "GET /sandboxes/{sandbox_id}/processes/{process_id}/attach": { ...uses, answers: ["header.upgrade"] },
+  "POST /sandboxes/{sandbox_id}/processes/{process_id}/tickets": { ...uses, answers: "sandbox_not_found" },
   "POST /sandboxes/{sandbox_id}/processes/{process_id}/signal": {
     ...uses,
     body: { signal: "SIGTERM" },

@@ -23,6 +23,7 @@ export interface Box {
   start(command: string | readonly string[] | object): Promise<Process>;
   read(processId: string): Promise<Process>;
   wait(processId: string, timeoutSeconds?: number): Promise<Process>;
+  kill(processId: string): Promise<void>;
   /** Another sandbox of the same image. */
   provision(): Promise<string>;
   close(): Promise<void>;
@@ -97,6 +98,9 @@ export async function openBox(o: Partial<Omit<ImageContent, "command">> & { memo
     async wait(processId, timeoutSeconds = 60) {
       const body = { timeout_seconds: timeoutSeconds };
       return expectStatus(await target.post(path(`processes/${processId}/wait`), body, as()), 200);
+    },
+    async kill(processId) {
+      expectStatus(await target.post(path(`processes/${processId}/signal`), { signal: "SIGKILL" }, as()), 204);
     },
     provision: async () => (await provision()).id,
     async close() {

@@ -11,6 +11,7 @@ const files = [
   ["monitoring", () => import("./monitoring.test.ts")],
   ["registries", () => import("./registries.test.ts")],
   ["sandboxes", () => import("./sandboxes.test.ts")],
+  ["terminals", () => import("./terminals.test.ts")],
   ["workspaces", () => import("./workspaces.test.ts")],
 ] as const;
 

@@ -1,4 +1,5 @@
 import type { Logger } from "@sandgate/kit/base/logging";
+import type { Tickets } from "./admission/tickets.ts";
 import type { WorkspaceScope } from "./admission/workspace-scope.ts";
 import type { App } from "./base/app.ts";
 import type { Clients } from "./base/clients.ts";
@@ -9,6 +10,9 @@ import type { LiveRequests } from "./live/live-requests.ts";
 export interface RouteContext {
   clients: Clients;
   scope: WorkspaceScope;
+  tickets: Tickets;
+  /** From which browsers may call, beside the API's own origin. */
+  origins: ReadonlySet<string>;
   limits: RequestLimits;
   live: LiveRequests;
   logger: Logger;

@@ -24,6 +24,7 @@ import { workspacePurged } from "./events.ts";
 import { createFileHandlers } from "./handlers/files.ts";
 import { createProcessHandlers } from "./handlers/processes.ts";
 import { createSandboxHandlers } from "./handlers/sandboxes.ts";
+import { createTicketHandlers } from "./handlers/tickets.ts";
 import { openRuntime } from "./open-runtime.ts";
 import { createHelperConnections } from "./operations/helper-connections.ts";
 import { createKnownProcesses } from "./operations/known-processes.ts";
@@ -157,7 +158,10 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         FileService,
         createFileHandlers({ helpers, limits: { fileMb: settings.fileMaxMb, archiveMb: settings.archiveMaxMb } }),
       );
-      router.service(ProcessService, createProcessHandlers({ helpers, connections, known: createKnownProcesses() }));
+      router.service(ProcessService, {
+        ...createProcessHandlers({ helpers, connections, known: createKnownProcesses() }),
+        ...createTicketHandlers({ helpers, sandboxes: store.sandboxes, keyring }),
+      });
       router.service(
         SandboxService,
         createSandboxHandlers({

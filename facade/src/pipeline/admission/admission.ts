@@ -13,11 +13,13 @@ import { openBodyBytes } from "../limits/unfinished-bodies.ts";
 import { compileCheck } from "../validation/request-check.ts";
 import type { Authenticator } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
+import { type Tickets, ticketOf } from "./tickets.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
 
 /** What the checks before every handler use. */
 export interface Admission {
   authenticator: Authenticator;
+  tickets: Tickets;
   scope: WorkspaceScope;
   limits: RequestLimits;
   /** The origins from which browsers may call. */
@@ -91,7 +93,7 @@ function requireOperatorRights({ user, needsSecondFactor }: SignedIn): void {
 }
 
 async function identify(
-  { authenticator, limits }: Admission,
+  { authenticator, limits, tickets }: Admission,
   rules: RouteRules,
   access: RouteAccess,
   request: FastifyRequest,
@@ -105,7 +107,11 @@ async function identify(
   }
   let signedIn: SignedIn;
   try {
-    signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
+    const { authorization } = request.headers;
+    const ticket = rules.tickets && authorization === undefined ? ticketOf(request) : undefined;
+    signedIn = ticket
+      ? await tickets.open(ticket, request.id)
+      : await authenticator.authenticate(authorization, request.id);
   } catch (error) {
     // A request without a valid credential counts against its address, and an exceeded limit is reported first.
     const refused = error instanceof DomainError && toPublicReason(error.reason) !== "UPSTREAM_ERROR";
@@ -148,7 +154,8 @@ export function workspaceNamedBy(
   { workspace }: Pick<RouteAccess, "workspace"> = accessOfRequest(request),
 ): string | undefined {
   if (!workspace) return undefined;
-  const named = workspace.in === "path" ? readPathWorkspace(request.params) : request.headers["x-workspace-id"];
+  const inHeader = request.signedIn?.ticket?.workspaceId ?? request.headers["x-workspace-id"];
+  const named = workspace.in === "path" ? readPathWorkspace(request.params) : inHeader;
   return typeof named === "string" && named !== "" ? named.toLowerCase() : undefined;
 }
 

@@ -41,8 +41,8 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
     o.bus.watch("identity.api_tokens.revoked", () => apiTokens.forget()),
   ];
 
-  async function verifyApiToken(token: string, requestId: string): Promise<SignedIn> {
-    const answer = await identity.verifyApiToken({ token, heedsPermissions: true }, asFacade({ requestId }));
+  async function verifyApiToken(by: { token: string } | { tokenId: string }, requestId: string): Promise<SignedIn> {
+    const answer = await identity.verifyApiToken({ ...by, heedsPermissions: true }, asFacade({ requestId }));
     return {
       user: {
         id: answer.userId,
@@ -67,16 +67,20 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
     if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
     // The key is a hash, so no token is kept in memory.
     const key = hash("sha256", token, "base64");
-    return apiTokens.get(key, () => verifyApiToken(token, requestId));
+    return apiTokens.get(key, () => verifyApiToken({ token }, requestId));
   }
 
   return {
     authenticate,
     async confirm(signedIn, authorization, requestId) {
-      const { user } = signedIn;
-      if (user.credential !== "session") return authenticate(authorization, requestId);
-      await sessions.confirm(readBearer(authorization), user.credentialId, requestId);
-      return signedIn;
+      const { user, ticket } = signedIn;
+      if (user.credential === "session") {
+        await sessions.confirm(signedIn, requestId);
+        return signedIn;
+      }
+      if (!ticket) return authenticate(authorization, requestId);
+      const tokenId = user.credentialId;
+      return { ...(await apiTokens.get(tokenId, () => verifyApiToken({ tokenId }, requestId))), ticket };
     },
     close() {
       for (const stop of unwatch) stop();

@@ -1,5 +1,6 @@
 import cors from "@fastify/cors";
-import type { FastifyInstance } from "fastify";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { FastifyInstance, FastifyRequest } from "fastify";
 
 // Credentials travel in the Authorization header, so cookies are not allowed.
 const shared = {
@@ -19,6 +20,24 @@ const shared = {
 /** The origins of the applications that may call from a browser. */
 export function originsOf(redirectUris: readonly string[]): ReadonlySet<string> {
   return new Set(redirectUris.map((uri) => new URL(uri).origin));
+}
+
+const loopback = /^(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?$/;
+
+/**
+ * Throws FORBIDDEN for a request of a browser from an origin that is neither the API's own nor one of these. Without an
+ * Origin it is no browser's.
+ */
+export function requireKnownOrigin(
+  { headers: { origin, host = "" } }: Pick<FastifyRequest, "headers">,
+  o: { origins: ReadonlySet<string>; publicUrl: string },
+): void {
+  if (origin === undefined || o.origins.has(origin) || origin === new URL(o.publicUrl).origin) return;
+  // By whatever name this machine is called there: no other site has these.
+  if (loopback.test(host) && origin === `http://${host}`) return;
+  throw new DomainError("FORBIDDEN", "Pages of this origin may not use the API.", {
+    hint: "Serve the page from the API's own origin, or from one of SANDGATE_REDIRECT_URIS.",
+  });
 }
 
 /**

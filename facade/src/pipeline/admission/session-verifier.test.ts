@@ -48,10 +48,13 @@ async function signWithNewKey(kid: string): Promise<string> {
 test("reads keys and ended sessions again when they are a second old, and not earlier", async () => {
   const token = await signWithNewKey("k1");
   const user = { id: "u", credential: "session", credentialId: "session-k1", operator: true };
-  expect(await Promise.all([verifier.verify(token, "r"), verifier.verify(token, "r")])).toEqual([{ user }, { user }]);
+  expect(await Promise.all([verifier.verify(token, "r"), verifier.verify(token, "r")])).toEqual([
+    { user, keyId: "k1" },
+    { user, keyId: "k1" },
+  ]);
   answer.ended = ["session-k1"];
   now += 999;
-  expect(await verifier.verify(token, "r")).toEqual({ user });
+  expect(await verifier.verify(token, "r")).toEqual({ user, keyId: "k1" });
   expect(reads).toBe(1);
   now += 1;
   await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
@@ -120,17 +123,17 @@ test("verifies no token by keys and ended sessions that it can't read again", as
 });
 
 test("an open request of a token ends with its session, and with the key that signed it", async () => {
-  const token = await signWithNewKey("k1");
-  await verifier.verify(token, "r");
+  const signedIn = await verifier.verify(await signWithNewKey("k1"), "r");
   now += 300_000;
-  await verifier.confirm(token, "session-k1", "r");
+  await verifier.confirm(signedIn, "r");
   await signWithNewKey("k2");
   answer.keys.shift();
   now += 1000;
-  await expect(verifier.confirm(token, "session-k1", "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
-  const other = await signWithNewKey("k3");
+  await expect(verifier.confirm(signedIn, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  const token = await signWithNewKey("k3");
   now += 1000;
-  await verifier.confirm(other, "session-k3", "r");
+  const other = await verifier.verify(token, "r");
+  await verifier.confirm(other, "r");
   verifier.end("session-k3");
-  await expect(verifier.confirm(other, "session-k3", "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  await expect(verifier.confirm(other, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
 });

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { monotonicMs } from "@sandgate/kit/base/time";
 import type { GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
-import { createLocalJWKSet, decodeProtectedHeader, errors, type JSONWebKeySet, jwtVerify } from "jose";
+import { createLocalJWKSet, errors, type JSONWebKeySet, jwtVerify } from "jose";
 import { LRUCache } from "lru-cache";
 import type { SignedIn } from "../base/signed-in.ts";
 
@@ -40,10 +40,10 @@ export interface SessionVerifier {
   /** Who the access token belongs to. Throws INVALID_TOKEN. */
   verify(token: string, requestId: string): Promise<SignedIn>;
   /**
-   * Checks a token that was verified before again. Throws INVALID_TOKEN when its session has ended or its key was
-   * withdrawn.
+   * Checks whom a token that was verified before stands for again. Throws INVALID_TOKEN when the session has ended or
+   * the token's key was withdrawn.
    */
-  confirm(token: string, sessionId: string, requestId: string): Promise<void>;
+  confirm(signedIn: SignedIn, requestId: string): Promise<void>;
   /** Ends the session at once. Identity's next answer may be older, and doesn't undo this. */
   end(sessionId: string): void;
 }
@@ -93,7 +93,7 @@ export function createSessionVerifier(o: {
 
   async function parse(token: string, { keys, issuer, audience }: IssuerState): Promise<Session> {
     try {
-      const { payload } = await jwtVerify(token, keys, {
+      const { payload, protectedHeader } = await jwtVerify(token, keys, {
         algorithms: [algorithm],
         typ: "at+jwt",
         issuer,
@@ -106,6 +106,7 @@ export function createSessionVerifier(o: {
       return {
         signedIn: {
           user: { id: sub, credential: "session", credentialId: sid, operator: op === true },
+          ...(protectedHeader.kid !== undefined && { keyId: protectedHeader.kid }),
           ...(op_needs === "second_factor" && { needsSecondFactor: true }),
         },
         sessionId: sid,
@@ -138,10 +139,10 @@ export function createSessionVerifier(o: {
       requireOpen(session.sessionId, known);
       return session.signedIn;
     },
-    async confirm(token, sessionId, requestId) {
+    async confirm({ user, keyId }, requestId) {
       const known = await currentState(requestId);
-      requireOpen(sessionId, known);
-      if (known.keyIds.has(decodeProtectedHeader(token).kid)) return;
+      requireOpen(user.credentialId, known);
+      if (known.keyIds.has(keyId)) return;
       throw new DomainError("INVALID_TOKEN", "The token is not valid any more.", {
         hint: "Sign in again with POST /auth/login.",
       });

@@ -28,6 +28,8 @@ export interface RouteRules {
    * schema.
    */
   check?(request: FastifyRequest): Violation[];
+  /** A ticket for the process of the path, in the query, is as good as a credential (`admission/tickets.ts`). */
+  tickets?: true;
   /** The body is bytes, whatever they are (`acceptBytes`). */
   bytes?: true;
   /** A request without a body counts as one with an empty object. */

@@ -3,8 +3,12 @@ import type { UserCaller } from "@sandgate/kit/rpc/context";
 /** The user whom a credential stands for. */
 export interface SignedIn {
   user: UserCaller;
+  /** The key that signed a session's token. */
+  keyId?: string;
   /** The workspace an API token is bound to. */
   boundTo?: string;
   /** The user is an operator, but the session lacks the second factor that an operator's rights require. */
   needsSecondFactor?: boolean;
+  /** Of a request that came with a ticket instead of the credential that the ticket was made with. */
+  ticket?: { id: string; workspaceId: string };
 }

@@ -1,14 +1,21 @@
 import type { IncomingMessage } from "node:http";
 import websocket from "@fastify/websocket";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { toPublicReason } from "@sandgate/kit/base/reasons";
 import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema, RouteOptions } from "fastify";
 import type { WebSocket } from "ws";
-import { codeOf, validationError } from "../errors/envelope.ts";
+import { validationError } from "../errors/envelope.ts";
+import { endReasonOf } from "./end-reason.ts";
 import type { LiveRequest, LiveRequests } from "./live-requests.ts";
 
 /** RFC 6455, 7.4.1; 4001 is ours. */
-const closeCodes = { done: 1000, drained: 1001, failed: 1011, accessLost: 4001 };
+const closeCodes = { done: 1000, drained: 1001, refused: 1008, failed: 1011, accessLost: 4001 };
+/** Those of end reasons; of all others it is `accessLost`. */
+const closeCodeOf: Readonly<Record<string, number>> = {
+  draining: closeCodes.drained,
+  validation_error: closeCodes.refused,
+  upstream_error: closeCodes.failed,
+  internal_error: closeCodes.failed,
+};
 /** How long a client may take to read what was sent and to answer the close frame; without access it has less time. */
 const closeMs = 5_000;
 const closeWithoutAccessMs = 500;
@@ -20,6 +27,12 @@ export interface WebSocketRoute {
   url: string;
   config: NonNullable<RouteOptions["config"]>;
   schema: FastifySchema;
+  /** The subprotocol that it speaks, which a client may leave out. */
+  protocol?: string;
+  /** The last check before the upgrade. */
+  admit?(request: FastifyRequest): Promise<void>;
+  /** The text with which a socket ends for a reason other than that it was served. */
+  lastFrame?(reason: string): string;
   /** Serves an open socket, which is closed once the promise settles, or earlier when the signal aborts. */
   serve(socket: WebSocket, request: FastifyRequest, signal: AbortSignal): Promise<void>;
 }
@@ -45,7 +58,11 @@ export function createUpgrades(pathOf: (request: IncomingMessage) => string): Up
     },
     async register(app) {
       await app.register(websocket, {
-        options: { maxPayload: maxMessageBytes },
+        options: {
+          maxPayload: maxMessageBytes,
+          // The route has seen that its client offers it.
+          handleProtocols: (_offered, request) => protocols.get(request) ?? false,
+        },
         errorHandler: (_error, socket) => socket.terminate(),
         // A drain has closed the open sockets by then, and refuses later upgrades.
         preClose: async () => undefined,
@@ -57,6 +74,9 @@ export function createUpgrades(pathOf: (request: IncomingMessage) => string): Up
   };
 }
 
+/** The subprotocols that requests are upgraded to. */
+const protocols = new WeakMap<IncomingMessage, string>();
+
 /**
  * Adds a route that is a WebSocket. Its requests pass all that others pass before they are upgraded, so they are
  * refused by the same responses, and they are logged and measured once the socket has closed.
@@ -64,7 +84,7 @@ export function createUpgrades(pathOf: (request: IncomingMessage) => string): Up
 export function addWebSocketRoute(
   app: FastifyInstance,
   { live, logger }: { live: LiveRequests; logger: Logger },
-  { serve, ...route }: WebSocketRoute,
+  { serve, admit, lastFrame, protocol, ...route }: WebSocketRoute,
 ): void {
   const opening = new WeakMap<FastifyRequest, { opened: LiveRequest; reply: FastifyReply }>();
 
@@ -74,6 +94,13 @@ export function addWebSocketRoute(
     exposeHeadRoute: false,
     async preHandler(request, reply) {
       if (!request.ws) throw validationError([{ field: "header.upgrade", issue: "must be websocket" }]);
+      const offered = request.headers["sec-websocket-protocol"]?.split(",").map((each) => each.trim());
+      if (protocol !== undefined && offered) {
+        const issue = `must offer ${protocol}`;
+        if (!offered.includes(protocol)) throw validationError([{ field: "header.sec-websocket-protocol", issue }]);
+        protocols.set(request.raw, protocol);
+      }
+      await admit?.(request);
       const opened = await live.open(request, reply);
       if (opened.endedBy) {
         opened.close();
@@ -96,7 +123,12 @@ export function addWebSocketRoute(
       if (!opened || !reply) return socket.terminate();
       reply.raw.statusCode = 101;
       const { signal } = opened;
-      const onAbort = () => closeEnded(socket, opened);
+      const end = (reason: string) => {
+        if (lastFrame) socket.send(lastFrame(reason));
+        close(socket, closeCodeOf[reason] ?? closeCodes.accessLost, reason);
+      };
+      // Without a reason its client has left.
+      const onAbort = () => opened.endedBy && end(endReasonOf(opened));
       signal.addEventListener("abort", onAbort, { once: true });
       if (signal.aborted) onAbort();
       keepAlive(socket);
@@ -105,20 +137,14 @@ export function addWebSocketRoute(
         close(socket, closeCodes.done, "");
       } catch (err) {
         if (signal.aborted) return;
-        logger.warn({ request_id: request.id, route: request.pattern, err }, "a WebSocket failed");
-        close(socket, closeCodes.failed, "internal_error");
+        const reason = endReasonOf(opened, err);
+        if (closeCodeOf[reason] === closeCodes.failed) {
+          logger.warn({ request_id: request.id, route: request.pattern, err }, "a WebSocket failed");
+        }
+        end(reason);
       }
     },
   });
-}
-
-function closeEnded(socket: WebSocket, { endedBy }: LiveRequest): void {
-  // Without a reason its client has left.
-  if (!endedBy) return;
-  const { reason } = endedBy;
-  if (reason === "DRAINING") close(socket, closeCodes.drained, "draining");
-  else if (reason === "UPSTREAM_ERROR") close(socket, closeCodes.failed, codeOf(reason));
-  else close(socket, closeCodes.accessLost, codeOf(toPublicReason(reason)));
 }
 
 /** Closes the socket, and cuts the connection of a client that doesn't answer. */
@@ -136,7 +162,8 @@ function keepAlive(socket: WebSocket): void {
     isAlive = true;
   });
   const timer = setInterval(() => {
-    if (!isAlive) return socket.terminate();
+    // What isn't read may be an answer.
+    if (!isAlive && !socket.isPaused) return socket.terminate();
     isAlive = false;
     socket.ping();
   }, heartbeatMs);

@@ -1,9 +1,8 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
 import type { OutputEvent } from "@sandgate/proto/helper/v1/process";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { codeOf } from "../../pipeline/errors/envelope.ts";
+import { endReasonOf } from "../../pipeline/live/end-reason.ts";
 import { formatEvent, sendEvents } from "../../pipeline/live/event-stream.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { toProcess } from "./mapping.ts";
@@ -69,13 +68,4 @@ export async function sendProcessEvents(
     lastEvent: (error) => formatEvent({ event: "end", data: { reason: endReasonOf(opened, error) } }),
   });
   return reply;
-}
-
-/** Why a stream ends that has begun: a word for its client. */
-function endReasonOf({ endedBy }: Pick<LiveRequest, "endedBy">, error: unknown): string {
-  const reason = endedBy?.reason ?? (error instanceof DomainError ? error.reason : "INTERNAL_ERROR");
-  if (reason === "DRAINING") return "draining";
-  // Nothing else of a stream that has begun is in the wrong state.
-  const shown: PublicReason = toPublicReason(reason);
-  return shown === "CONFLICT" ? "sandbox_stopped" : codeOf(shown);
 }

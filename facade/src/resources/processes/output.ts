@@ -19,7 +19,7 @@ export interface OutputEncoder {
 /** Output of one stream, or a gap. */
 type Piece = { id: number; stream: Stream; bytes: Buffer } | { id: number; gap: number };
 
-function pieceOf({ offset, event }: OutputEvent): Piece | undefined {
+export function pieceOf({ offset, event }: OutputEvent): Piece | undefined {
   const id = Number(offset);
   if (event.case === "gapBytes") return { id, gap: Number(event.value) };
   if (event.case !== "output") return undefined;

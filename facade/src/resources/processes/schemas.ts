@@ -203,6 +203,12 @@ export const OutputQuery = Type.Object({
     ),
   ),
 });
+export const AttachQuery = Type.Object({
+  after,
+  ticket: Type.Optional(
+    Type.String({ maxLength: 4096, description: "Instead of a bearer token, which browsers can't send here." }),
+  ),
+});
 export const streams = ["stdout", "stderr", "pty"] as const;
 const OutputEvent = component("OutputEvent", {
   type: Type.Unsafe<"output" | "gap">({ type: "string", enum: ["output", "gap"] }),
@@ -237,3 +243,4 @@ export const SignalBody = component(
   { signal: Type.String({ description: "The name of a signal of Linux, with or without SIG." }) },
   { signal: "SIGTERM" },
 );
+export const Ticket = component("Ticket", { ticket: Type.String(), expires_at: Moment });

@@ -63,8 +63,9 @@ export function createApiTokenHandlers(o: {
       return {};
     },
 
-    async verifyApiToken({ token, heedsPermissions }) {
-      return toVerifiedApiToken(await apiTokens.verify(token, { heedsPermissions }), o.operatorSecondFactor);
+    async verifyApiToken({ token: secret, tokenId: id, heedsPermissions }) {
+      const verified = await apiTokens.verify(id === "" ? { secret } : { id }, { heedsPermissions });
+      return toVerifiedApiToken(verified, o.operatorSecondFactor);
     },
   } satisfies Partial<ServiceImpl<typeof IdentityService>>;
 }

@@ -49,6 +49,18 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
       expect(listed.map(({ permissions }) => permissions)).toEqual(kept);
     });
 
+    test("a token is found by its id as by its hash, until it is revoked", async () => {
+      const userId = await createUser(store);
+      const token = apiToken(userId, "t");
+      await store.apiTokens.create(token, 0, undefined, []);
+      const found = await store.apiTokens.findById(token.id);
+      expect(found).toMatchObject({ id: token.id, userId });
+      expect(found).toEqual(await store.apiTokens.find(token.tokenHash));
+      expect(await store.apiTokens.findById(newId())).toBeUndefined();
+      await store.apiTokens.revoke(userId, token.id, [], undefined);
+      expect(await store.apiTokens.findById(token.id)).toBeUndefined();
+    });
+
     test("a token is made with its mail, and none for a session that has ended", async () => {
       const userId = await createUser(store);
       await takeMails(store, at(0));

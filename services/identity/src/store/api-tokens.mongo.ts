@@ -1,6 +1,6 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import { afterPosition, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
-import { type ApiToken, hasAllApiTokens } from "../domain/api-tokens.ts";
+import { type ApiToken, hasAllApiTokens, type VerifiedApiToken } from "../domain/api-tokens.ts";
 import type { ApiTokens } from "./api-tokens.ts";
 import { type ApiTokenDocument, type Collections, collectionsOf } from "./collections.mongo.ts";
 import { removeAt } from "./expiry.mongo.ts";
@@ -35,6 +35,16 @@ export function createApiTokens({ db, write }: MongoDatabase): ApiTokens {
   const collections = collectionsOf(db);
   const { users, sessions, apiTokens, secondFactors } = collections;
 
+  async function findVerified(by: { tokenHash: Uint8Array } | { _id: string }): Promise<VerifiedApiToken | undefined> {
+    const token = await apiTokens.findOne(by);
+    const user = token && (await users.findOne({ _id: token.userId }, { projection: { operator: 1, disabledAt: 1 } }));
+    if (!token || !user || user.disabledAt !== undefined) return undefined;
+    const { _id: userId, operator } = user;
+    const enabled = { userId, enabledAt: { $exists: true } };
+    const factor = operator && token.secondFactor && (await secondFactors.findOne(enabled, { projection: { _id: 1 } }));
+    return { ...toApiToken(token), operator, secondFactor: Boolean(factor) };
+  }
+
   return {
     create: ({ id, sessionId, noticeMail, createdAt, expiresAt, ...token }, maxTokens, record, events) =>
       write(async (tx) => {
@@ -57,17 +67,8 @@ export function createApiTokens({ db, write }: MongoDatabase): ApiTokens {
         return "done";
       }),
 
-    async find(tokenHash) {
-      const token = await apiTokens.findOne({ tokenHash });
-      const user =
-        token && (await users.findOne({ _id: token.userId }, { projection: { operator: 1, disabledAt: 1 } }));
-      if (!token || !user || user.disabledAt !== undefined) return undefined;
-      const { _id: userId, operator } = user;
-      const enabled = { userId, enabledAt: { $exists: true } };
-      const factor =
-        operator && token.secondFactor && (await secondFactors.findOne(enabled, { projection: { _id: 1 } }));
-      return { ...toApiToken(token), operator, secondFactor: Boolean(factor) };
-    },
+    find: (tokenHash) => findVerified({ tokenHash }),
+    findById: (tokenId) => findVerified({ _id: tokenId }),
 
     async list(userId, limit, before) {
       const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };

@@ -1,7 +1,7 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import type { SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import type { Role } from "@sandgate/proto/common/v1/access";
-import type { ApiToken } from "../domain/api-tokens.ts";
+import type { ApiToken, VerifiedApiToken } from "../domain/api-tokens.ts";
 import type { apiTokenTransactions } from "./api-tokens.sqlite.transactions.ts";
 import type { ApiTokens } from "./api-tokens.ts";
 
@@ -20,6 +20,21 @@ interface ApiTokenRow {
   expires_at: number | null;
   created_at: number;
   last_used_at: number | null;
+}
+
+interface VerifiedRow extends ApiTokenRow {
+  operator: number;
+  second_factor: number;
+}
+
+const verified = `SELECT ${columns}, u.operator,
+    u.operator = 1 AND t.second_factor = 1 AND EXISTS (SELECT 1 FROM second_factors f WHERE f.user_id = u.id AND f.enabled_at IS NOT NULL)
+      AS second_factor
+  FROM api_tokens t JOIN users u ON u.id = t.user_id
+  WHERE u.disabled_at IS NULL`;
+
+function toVerified(row: VerifiedRow | undefined): VerifiedApiToken | undefined {
+  return row && { ...toApiToken(row), operator: row.operator === 1, secondFactor: row.second_factor === 1 };
 }
 
 function toApiToken(row: ApiTokenRow): ApiToken {
@@ -45,15 +60,11 @@ export function createApiTokens({ read, write }: SqliteDatabase<typeof apiTokenT
     recordUses: write.recordApiTokenUses,
 
     async find(tokenHash) {
-      const row = read.get<ApiTokenRow & { operator: number; second_factor: number }>(
-        `SELECT ${columns}, u.operator,
-           u.operator = 1 AND t.second_factor = 1 AND EXISTS (SELECT 1 FROM second_factors f WHERE f.user_id = u.id AND f.enabled_at IS NOT NULL)
-             AS second_factor
-         FROM api_tokens t JOIN users u ON u.id = t.user_id
-         WHERE t.token_hash = ? AND u.disabled_at IS NULL`,
-        tokenHash,
-      );
-      return row && { ...toApiToken(row), operator: row.operator === 1, secondFactor: row.second_factor === 1 };
+      return toVerified(read.get<VerifiedRow>(`${verified} AND t.token_hash = ?`, tokenHash));
+    },
+
+    async findById(tokenId) {
+      return toVerified(read.get<VerifiedRow>(`${verified} AND t.id = ?`, tokenId));
     },
 
     async list(userId, limit, before) {

@@ -13,6 +13,8 @@ export interface ApiTokens {
   ): Promise<"done" | "too_many" | "session_ended">;
   /** Undefined for an unknown or revoked token and for a disabled user's; one that has expired is found. */
   find(tokenHash: Uint8Array): Promise<VerifiedApiToken | undefined>;
+  /** The same by the token's id. */
+  findById(tokenId: string): Promise<VerifiedApiToken | undefined>;
   /** Up to `limit` tokens of the user after `before`, newest first. */
   list(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
   /** False when the user has no such token. */

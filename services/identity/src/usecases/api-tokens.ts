@@ -47,8 +47,11 @@ export interface ApiTokens {
   revoke(call: Call, tokenOrId: string, record: IdempotencyRecord | undefined): Promise<void>;
   /** Revokes all tokens of the caller. */
   revokeAll(call: Call): Promise<void>;
-  /** Finds the token and records its use. Throws INVALID_TOKEN, also to who doesn't heed the permissions that it has. */
-  verify(secret: string, o: { heedsPermissions: boolean }): Promise<VerifiedApiToken>;
+  /**
+   * Finds the token by itself or by its id, and records its use. Throws INVALID_TOKEN, also to who doesn't heed the
+   * permissions that it has.
+   */
+  verify(by: { secret: string } | { id: string }, o: { heedsPermissions: boolean }): Promise<VerifiedApiToken>;
   /** Stores the uses that are only in memory. */
   storeUses(): Promise<void>;
 }
@@ -134,8 +137,8 @@ export function createApiTokens(o: {
       signalApiTokenRevoked(bus, id);
     },
 
-    async verify(secret, { heedsPermissions }) {
-      const found = await find(secret);
+    async verify(by, { heedsPermissions }) {
+      const found = "id" in by ? await store.apiTokens.findById(by.id) : await find(by.secret);
       if (!found || isExpired(found, now())) {
         throw new DomainError("INVALID_TOKEN", "The API token is unknown, has been revoked or has expired.");
       }

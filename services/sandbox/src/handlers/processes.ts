@@ -37,7 +37,9 @@ export interface ProcessHandlersContext {
 }
 
 /** What answers for commands and terminals. */
-export function createProcessHandlers(o: ProcessHandlersContext): ServiceImpl<typeof ProcessService> {
+export function createProcessHandlers(
+  o: ProcessHandlersContext,
+): Omit<ServiceImpl<typeof ProcessService>, "createTicket" | "openTicket"> {
   const { helpers, known } = o;
 
   /** Runs work with the helper's client, and what is known of a process that is no longer there. */

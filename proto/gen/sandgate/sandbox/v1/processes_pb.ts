@@ -5,6 +5,8 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_sandgate_common_v1_access } from "../../common/v1/access_pb.ts";
 import { file_sandgate_common_v1_idempotency } from "../../common/v1/idempotency_pb.ts";
 import type { OutputEvent, Process, ProcessState } from "../../helper/v1/process_pb.ts";
@@ -15,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/processes.proto.
  */
 export const file_sandgate_sandbox_v1_processes: GenFile = /*@__PURE__*/
-  fileDesc("CiNzYW5kZ2F0ZS9zYW5kYm94L3YxL3Byb2Nlc3Nlcy5wcm90bxITc2FuZGdhdGUuc2FuZGJveC52MSLbAwoHQ29tbWFuZBInCgRhcmd2GAEgAygJQhm6SBaSARMQgCAiDnIMMgpeW15ceDAwXSokEiAKBXNoZWxsGAIgASgJQhG6SA5yDDIKXlteXHgwMF0qJBIhCgNjd2QYAyABKAlCFLpIEXIPKP8fMgpeW15ceDAwXSokEmEKA2VudhgEIAMoCzIlLnNhbmRnYXRlLnNhbmRib3gudjEuQ29tbWFuZC5FbnZFbnRyeUItgAEBukgnmgEkEIAIIg9yDTILXltePVx4MDBdKyQqDnIMMgpeW15ceDAwXSokEiIKBHVzZXIYBSABKAlCFLpIEXIPGP8BMgpeW15ceDAwXSokEhUKA3RhZxgGIAEoCUIIukgFcgMY/wESGwoFc3RkaW4YByABKAxCDIABAbpIBnoEGICAIBISCgpzdGRpbl9vcGVuGAggASgIEiQKD3RpbWVvdXRfc2Vjb25kcxgJIAEoBUILukgIGgYYgKMFKAASNAoIdGVybWluYWwYCiABKAsyHS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlRlcm1pbmFsSACIAQEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUILCglfdGVybWluYWwiPgoIVGVybWluYWwSGAoEY29scxgBIAEoBUIKukgHGgUY6AcoARIYCgRyb3dzGAIgASgFQgq6SAcaBRjoBygBIq8BChFSdW5Db21tYW5kUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEjUKB2NvbW1hbmQYAiABKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkNvbW1hbmRCBrpIA8gBARIeChZjb250aW51ZV9vbl9kaXNjb25uZWN0GAMgASgIEiYKEG1heF9vdXRwdXRfYnl0ZXMYBCABKAVCDLpICRoHGICAgAgoACJ4ChJSdW5Db21tYW5kUmVzcG9uc2USLgoFZXZlbnQYASABKAsyHy5zYW5kZ2F0ZS5oZWxwZXIudjEuT3V0cHV0RXZlbnQSGAoQc3Rkb3V0X3RydW5jYXRlZBgCIAEoCBIYChBzdGRlcnJfdHJ1bmNhdGVkGAMgASgIImkKE1N0YXJ0UHJvY2Vzc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARI1Cgdjb21tYW5kGAIgASgLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5Db21tYW5kQga6SAPIAQEiRAoUU3RhcnRQcm9jZXNzUmVzcG9uc2USLAoHcHJvY2VzcxgBIAEoCzIbLnNhbmRnYXRlLmhlbHBlci52MS5Qcm9jZXNzIk4KEUdldFByb2Nlc3NSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESHAoKcHJvY2Vzc19pZBgCIAEoCUIIukgFcgOwAQEiQgoSR2V0UHJvY2Vzc1Jlc3BvbnNlEiwKB3Byb2Nlc3MYASABKAsyGy5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJvY2VzcyKLAQoUTGlzdFByb2Nlc3Nlc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARI/CgZzdGF0ZXMYAiADKA4yIC5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJvY2Vzc1N0YXRlQg26SAqSAQciBYIBAhABEhUKA3RhZxgDIAEoCUIIukgFcgMY/wEiRwoVTGlzdFByb2Nlc3Nlc1Jlc3BvbnNlEi4KCXByb2Nlc3NlcxgBIAMoCzIbLnNhbmRnYXRlLmhlbHBlci52MS5Qcm9jZXNzInQKEldhaXRQcm9jZXNzUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhwKCnByb2Nlc3NfaWQYAiABKAlCCLpIBXIDsAEBEiMKD3RpbWVvdXRfc2Vjb25kcxgDIAEoBUIKukgHGgUY8AEoASJDChNXYWl0UHJvY2Vzc1Jlc3BvbnNlEiwKB3Byb2Nlc3MYASABKAsyGy5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJvY2VzcyKYAQoRUmVhZE91dHB1dFJlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABARIWCgVhZnRlchgDIAEoA0IHukgEIgIoABIOCgZmb2xsb3cYBCABKAgSIAoMd2FpdF9zZWNvbmRzGAUgASgFQgq6SAcaBRjwASgAIkQKElJlYWRPdXRwdXRSZXNwb25zZRIuCgVldmVudBgBIAEoCzIfLnNhbmRnYXRlLmhlbHBlci52MS5PdXRwdXRFdmVudCKgAQoRV3JpdGVTdGRpblJlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABARIcCgZvZmZzZXQYAyABKANCB7pIBCICKABIAIgBARIaCgRkYXRhGAQgASgMQgyAAQG6SAZ6BBiAgEASCwoDZW9mGAUgASgIQgkKB19vZmZzZXQiNAoSV3JpdGVTdGRpblJlc3BvbnNlEg4KBm9mZnNldBgBIAEoAxIOCgZjbG9zZWQYAiABKAgibAoUU2lnbmFsUHJvY2Vzc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABARIZCgZzaWduYWwYAyABKAVCCbpIBhoEGEAoASIXChVTaWduYWxQcm9jZXNzUmVzcG9uc2UiiwEKFVJlc2l6ZVRlcm1pbmFsUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhwKCnByb2Nlc3NfaWQYAiABKAlCCLpIBXIDsAEBEjcKCHRlcm1pbmFsGAMgASgLMh0uc2FuZGdhdGUuc2FuZGJveC52MS5UZXJtaW5hbEIGukgDyAEBIhgKFlJlc2l6ZVRlcm1pbmFsUmVzcG9uc2UiTgoRRW5kUHJvY2Vzc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABASIUChJFbmRQcm9jZXNzUmVzcG9uc2UyvwkKDlByb2Nlc3NTZXJ2aWNlEnUKClJ1bkNvbW1hbmQSJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJ1bkNvbW1hbmRSZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5SdW5Db21tYW5kUmVzcG9uc2UiFIq1GAwKBmZhY2FkZRgBMAOQtRgBMAESeQoMU3RhcnRQcm9jZXNzEiguc2FuZGdhdGUuc2FuZGJveC52MS5TdGFydFByb2Nlc3NSZXF1ZXN0Gikuc2FuZGdhdGUuc2FuZGJveC52MS5TdGFydFByb2Nlc3NSZXNwb25zZSIUirUYDAoGZmFjYWRlGAEwA5C1GAEScgoKR2V0UHJvY2VzcxImLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0UHJvY2Vzc1JlcXVlc3QaJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldFByb2Nlc3NSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAxJ7Cg1MaXN0UHJvY2Vzc2VzEikuc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0UHJvY2Vzc2VzUmVxdWVzdBoqLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdFByb2Nlc3Nlc1Jlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATADEnUKC1dhaXRQcm9jZXNzEicuc2FuZGdhdGUuc2FuZGJveC52MS5XYWl0UHJvY2Vzc1JlcXVlc3QaKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLldhaXRQcm9jZXNzUmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAMSdAoKUmVhZE91dHB1dBImLnNhbmRnYXRlLnNhbmRib3gudjEuUmVhZE91dHB1dFJlcXVlc3QaJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJlYWRPdXRwdXRSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAzABEm8KCldyaXRlU3RkaW4SJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLldyaXRlU3RkaW5SZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5Xcml0ZVN0ZGluUmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMSeAoNU2lnbmFsUHJvY2VzcxIpLnNhbmRnYXRlLnNhbmRib3gudjEuU2lnbmFsUHJvY2Vzc1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNpZ25hbFByb2Nlc3NSZXNwb25zZSIQirUYDAoGZmFjYWRlGAEwAxJ+Cg5SZXNpemVUZXJtaW5hbBIqLnNhbmRnYXRlLnNhbmRib3gudjEuUmVzaXplVGVybWluYWxSZXF1ZXN0Gisuc2FuZGdhdGUuc2FuZGJveC52MS5SZXNpemVUZXJtaW5hbFJlc3BvbnNlIhOQAgKKtRgMCgZmYWNhZGUYATADEnIKCkVuZFByb2Nlc3MSJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkVuZFByb2Nlc3NSZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5FbmRQcm9jZXNzUmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZRgBMANiBnByb3RvMw", [file_buf_validate_validate, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_helper_v1_process]);
+  fileDesc("CiNzYW5kZ2F0ZS9zYW5kYm94L3YxL3Byb2Nlc3Nlcy5wcm90bxITc2FuZGdhdGUuc2FuZGJveC52MSLbAwoHQ29tbWFuZBInCgRhcmd2GAEgAygJQhm6SBaSARMQgCAiDnIMMgpeW15ceDAwXSokEiAKBXNoZWxsGAIgASgJQhG6SA5yDDIKXlteXHgwMF0qJBIhCgNjd2QYAyABKAlCFLpIEXIPKP8fMgpeW15ceDAwXSokEmEKA2VudhgEIAMoCzIlLnNhbmRnYXRlLnNhbmRib3gudjEuQ29tbWFuZC5FbnZFbnRyeUItgAEBukgnmgEkEIAIIg9yDTILXltePVx4MDBdKyQqDnIMMgpeW15ceDAwXSokEiIKBHVzZXIYBSABKAlCFLpIEXIPGP8BMgpeW15ceDAwXSokEhUKA3RhZxgGIAEoCUIIukgFcgMY/wESGwoFc3RkaW4YByABKAxCDIABAbpIBnoEGICAIBISCgpzdGRpbl9vcGVuGAggASgIEiQKD3RpbWVvdXRfc2Vjb25kcxgJIAEoBUILukgIGgYYgKMFKAASNAoIdGVybWluYWwYCiABKAsyHS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlRlcm1pbmFsSACIAQEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUILCglfdGVybWluYWwiPgoIVGVybWluYWwSGAoEY29scxgBIAEoBUIKukgHGgUY6AcoARIYCgRyb3dzGAIgASgFQgq6SAcaBRjoBygBIq8BChFSdW5Db21tYW5kUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEjUKB2NvbW1hbmQYAiABKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkNvbW1hbmRCBrpIA8gBARIeChZjb250aW51ZV9vbl9kaXNjb25uZWN0GAMgASgIEiYKEG1heF9vdXRwdXRfYnl0ZXMYBCABKAVCDLpICRoHGICAgAgoACJ4ChJSdW5Db21tYW5kUmVzcG9uc2USLgoFZXZlbnQYASABKAsyHy5zYW5kZ2F0ZS5oZWxwZXIudjEuT3V0cHV0RXZlbnQSGAoQc3Rkb3V0X3RydW5jYXRlZBgCIAEoCBIYChBzdGRlcnJfdHJ1bmNhdGVkGAMgASgIImkKE1N0YXJ0UHJvY2Vzc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARI1Cgdjb21tYW5kGAIgASgLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5Db21tYW5kQga6SAPIAQEiRAoUU3RhcnRQcm9jZXNzUmVzcG9uc2USLAoHcHJvY2VzcxgBIAEoCzIbLnNhbmRnYXRlLmhlbHBlci52MS5Qcm9jZXNzIk4KEUdldFByb2Nlc3NSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESHAoKcHJvY2Vzc19pZBgCIAEoCUIIukgFcgOwAQEiQgoSR2V0UHJvY2Vzc1Jlc3BvbnNlEiwKB3Byb2Nlc3MYASABKAsyGy5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJvY2VzcyKLAQoUTGlzdFByb2Nlc3Nlc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARI/CgZzdGF0ZXMYAiADKA4yIC5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJvY2Vzc1N0YXRlQg26SAqSAQciBYIBAhABEhUKA3RhZxgDIAEoCUIIukgFcgMY/wEiRwoVTGlzdFByb2Nlc3Nlc1Jlc3BvbnNlEi4KCXByb2Nlc3NlcxgBIAMoCzIbLnNhbmRnYXRlLmhlbHBlci52MS5Qcm9jZXNzInQKEldhaXRQcm9jZXNzUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhwKCnByb2Nlc3NfaWQYAiABKAlCCLpIBXIDsAEBEiMKD3RpbWVvdXRfc2Vjb25kcxgDIAEoBUIKukgHGgUY8AEoASJDChNXYWl0UHJvY2Vzc1Jlc3BvbnNlEiwKB3Byb2Nlc3MYASABKAsyGy5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJvY2VzcyKYAQoRUmVhZE91dHB1dFJlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABARIWCgVhZnRlchgDIAEoA0IHukgEIgIoABIOCgZmb2xsb3cYBCABKAgSIAoMd2FpdF9zZWNvbmRzGAUgASgFQgq6SAcaBRjwASgAIkQKElJlYWRPdXRwdXRSZXNwb25zZRIuCgVldmVudBgBIAEoCzIfLnNhbmRnYXRlLmhlbHBlci52MS5PdXRwdXRFdmVudCKgAQoRV3JpdGVTdGRpblJlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABARIcCgZvZmZzZXQYAyABKANCB7pIBCICKABIAIgBARIaCgRkYXRhGAQgASgMQgyAAQG6SAZ6BBiAgEASCwoDZW9mGAUgASgIQgkKB19vZmZzZXQiNAoSV3JpdGVTdGRpblJlc3BvbnNlEg4KBm9mZnNldBgBIAEoAxIOCgZjbG9zZWQYAiABKAgibAoUU2lnbmFsUHJvY2Vzc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABARIZCgZzaWduYWwYAyABKAVCCbpIBhoEGEAoASIXChVTaWduYWxQcm9jZXNzUmVzcG9uc2UiiwEKFVJlc2l6ZVRlcm1pbmFsUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhwKCnByb2Nlc3NfaWQYAiABKAlCCLpIBXIDsAEBEjcKCHRlcm1pbmFsGAMgASgLMh0uc2FuZGdhdGUuc2FuZGJveC52MS5UZXJtaW5hbEIGukgDyAEBIhgKFlJlc2l6ZVRlcm1pbmFsUmVzcG9uc2UiTgoRRW5kUHJvY2Vzc1JlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIcCgpwcm9jZXNzX2lkGAIgASgJQgi6SAVyA7ABASIUChJFbmRQcm9jZXNzUmVzcG9uc2UibQoTQ3JlYXRlVGlja2V0UmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhwKCnByb2Nlc3NfaWQYAiABKAlCCLpIBXIDsAEBEhsKBmhvbGRlchgDIAEoDEILgAEBukgFegMYgBAiWwoUQ3JlYXRlVGlja2V0UmVzcG9uc2USEwoGdGlja2V0GAEgASgJQgOAAQESLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiaQoRT3BlblRpY2tldFJlcXVlc3QSGwoGdGlja2V0GAEgASgJQguAAQG6SAVyAxiAIBIZCgdzYW5kYm94GAIgASgJQgi6SAVyAxiAARIcCgpwcm9jZXNzX2lkGAMgASgJQgi6SAVyAxiAASI8ChJPcGVuVGlja2V0UmVzcG9uc2USEQoJdGlja2V0X2lkGAEgASgJEhMKBmhvbGRlchgCIAEoDEIDgAEBMqYLCg5Qcm9jZXNzU2VydmljZRJ1CgpSdW5Db21tYW5kEiYuc2FuZGdhdGUuc2FuZGJveC52MS5SdW5Db21tYW5kUmVxdWVzdBonLnNhbmRnYXRlLnNhbmRib3gudjEuUnVuQ29tbWFuZFJlc3BvbnNlIhSKtRgMCgZmYWNhZGUYATADkLUYATABEnkKDFN0YXJ0UHJvY2VzcxIoLnNhbmRnYXRlLnNhbmRib3gudjEuU3RhcnRQcm9jZXNzUmVxdWVzdBopLnNhbmRnYXRlLnNhbmRib3gudjEuU3RhcnRQcm9jZXNzUmVzcG9uc2UiFIq1GAwKBmZhY2FkZRgBMAOQtRgBEnIKCkdldFByb2Nlc3MSJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldFByb2Nlc3NSZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5HZXRQcm9jZXNzUmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAMSewoNTGlzdFByb2Nlc3NlcxIpLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdFByb2Nlc3Nlc1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RQcm9jZXNzZXNSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAxJ1CgtXYWl0UHJvY2VzcxInLnNhbmRnYXRlLnNhbmRib3gudjEuV2FpdFByb2Nlc3NSZXF1ZXN0Giguc2FuZGdhdGUuc2FuZGJveC52MS5XYWl0UHJvY2Vzc1Jlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATADEnQKClJlYWRPdXRwdXQSJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJlYWRPdXRwdXRSZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5SZWFkT3V0cHV0UmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAMwARJvCgpXcml0ZVN0ZGluEiYuc2FuZGdhdGUuc2FuZGJveC52MS5Xcml0ZVN0ZGluUmVxdWVzdBonLnNhbmRnYXRlLnNhbmRib3gudjEuV3JpdGVTdGRpblJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADEngKDVNpZ25hbFByb2Nlc3MSKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNpZ25hbFByb2Nlc3NSZXF1ZXN0Giouc2FuZGdhdGUuc2FuZGJveC52MS5TaWduYWxQcm9jZXNzUmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMSfgoOUmVzaXplVGVybWluYWwSKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJlc2l6ZVRlcm1pbmFsUmVxdWVzdBorLnNhbmRnYXRlLnNhbmRib3gudjEuUmVzaXplVGVybWluYWxSZXNwb25zZSITkAICirUYDAoGZmFjYWRlGAEwAxJ1CgxDcmVhdGVUaWNrZXQSKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkNyZWF0ZVRpY2tldFJlcXVlc3QaKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkNyZWF0ZVRpY2tldFJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADEm4KCk9wZW5UaWNrZXQSJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLk9wZW5UaWNrZXRSZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5PcGVuVGlja2V0UmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZRJyCgpFbmRQcm9jZXNzEiYuc2FuZGdhdGUuc2FuZGJveC52MS5FbmRQcm9jZXNzUmVxdWVzdBonLnNhbmRnYXRlLnNhbmRib3gudjEuRW5kUHJvY2Vzc1Jlc3BvbnNlIhOQAgKKtRgMCgZmYWNhZGUYATADYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_helper_v1_process]);
 
 /**
  * @generated from message sandgate.sandbox.v1.Command
@@ -601,6 +603,110 @@ export const EndProcessResponseSchema: GenMessage<EndProcessResponse> = /*@__PUR
   messageDesc(file_sandgate_sandbox_v1_processes, 21);
 
 /**
+ * @generated from message sandgate.sandbox.v1.CreateTicketRequest
+ */
+export type CreateTicketRequest = Message<"sandgate.sandbox.v1.CreateTicketRequest"> & {
+  /**
+   * @generated from field: string sandbox = 1;
+   */
+  sandbox: string;
+
+  /**
+   * @generated from field: string process_id = 2;
+   */
+  processId: string;
+
+  /**
+   * For whom it is made, in the caller's own words. They are sealed in the ticket.
+   *
+   * @generated from field: bytes holder = 3;
+   */
+  holder: Uint8Array;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.CreateTicketRequest.
+ * Use `create(CreateTicketRequestSchema)` to create a new message.
+ */
+export const CreateTicketRequestSchema: GenMessage<CreateTicketRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_processes, 22);
+
+/**
+ * @generated from message sandgate.sandbox.v1.CreateTicketResponse
+ */
+export type CreateTicketResponse = Message<"sandgate.sandbox.v1.CreateTicketResponse"> & {
+  /**
+   * @generated from field: string ticket = 1;
+   */
+  ticket: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.CreateTicketResponse.
+ * Use `create(CreateTicketResponseSchema)` to create a new message.
+ */
+export const CreateTicketResponseSchema: GenMessage<CreateTicketResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_processes, 23);
+
+/**
+ * @generated from message sandgate.sandbox.v1.OpenTicketRequest
+ */
+export type OpenTicketRequest = Message<"sandgate.sandbox.v1.OpenTicketRequest"> & {
+  /**
+   * @generated from field: string ticket = 1;
+   */
+  ticket: string;
+
+  /**
+   * As the request has them that the ticket came with.
+   *
+   * @generated from field: string sandbox = 2;
+   */
+  sandbox: string;
+
+  /**
+   * @generated from field: string process_id = 3;
+   */
+  processId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.OpenTicketRequest.
+ * Use `create(OpenTicketRequestSchema)` to create a new message.
+ */
+export const OpenTicketRequestSchema: GenMessage<OpenTicketRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_processes, 24);
+
+/**
+ * @generated from message sandgate.sandbox.v1.OpenTicketResponse
+ */
+export type OpenTicketResponse = Message<"sandgate.sandbox.v1.OpenTicketResponse"> & {
+  /**
+   * The ticket's, the same however often it is opened.
+   *
+   * @generated from field: string ticket_id = 1;
+   */
+  ticketId: string;
+
+  /**
+   * @generated from field: bytes holder = 2;
+   */
+  holder: Uint8Array;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.OpenTicketResponse.
+ * Use `create(OpenTicketResponseSchema)` to create a new message.
+ */
+export const OpenTicketResponseSchema: GenMessage<OpenTicketResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_processes, 25);
+
+/**
  * Commands and terminals in ready sandboxes. `sandbox` is an id or a name. What answers say of a process is the word of
  * the sandbox's helper, within the bounds of its contract.
  *
@@ -690,6 +796,27 @@ export const ProcessService: GenService<{
     methodKind: "unary";
     input: typeof ResizeTerminalRequestSchema;
     output: typeof ResizeTerminalResponseSchema;
+  },
+  /**
+   * A ticket with which a browser, which can't send a bearer token with a WebSocket, may attach to a process within 30 s.
+   *
+   * @generated from rpc sandgate.sandbox.v1.ProcessService.CreateTicket
+   */
+  createTicket: {
+    methodKind: "unary";
+    input: typeof CreateTicketRequestSchema;
+    output: typeof CreateTicketResponseSchema;
+  },
+  /**
+   * Opens a ticket for its process. INVALID_TOKEN for any other, and for one whose time is up. Who calls sees to it that
+   * each is used once.
+   *
+   * @generated from rpc sandgate.sandbox.v1.ProcessService.OpenTicket
+   */
+  openTicket: {
+    methodKind: "unary";
+    input: typeof OpenTicketRequestSchema;
+    output: typeof OpenTicketResponseSchema;
   },
   /**
    * Ends a process with all its descendants: SIGTERM, and SIGKILL after 5 s. Answers when they have ended, for a process
