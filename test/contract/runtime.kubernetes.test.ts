@@ -20,6 +20,7 @@ import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, test as baseTest, beforeAll, describe, expect } from "vitest";
 import { applyRights, deployed, writeSandboxKubeconfig } from "../deploy/cluster-rights.ts";
+import { pushHelperImage } from "../platform/helper-image.ts";
 import { openKubernetesRuntime, type RuntimeChanges } from "../platform/kubernetes-runtime.ts";
 import { describeRuntime } from "./runtime.ts";
 import type { RuntimeHarness } from "./runtime-harness.ts";
@@ -56,8 +57,11 @@ async function openHarness(): Promise<RuntimeHarness> {
   await applyRights(cluster);
   const kubeconfig = await writeSandboxKubeconfig(cluster);
   const namespace = deployed.sandboxes;
+  const helperImage = await pushHelperImage(host);
   const open = () =>
-    closing.adopt(openKubernetesRuntime(kubeconfig, installationId, { namespace }), (each) => each.close());
+    closing.adopt(openKubernetesRuntime(kubeconfig, installationId, { namespace, pod: { helperImage } }), (each) =>
+      each.close(),
+    );
   const runtime = open();
   await runtime.check();
   const podOf = (sandboxId: string) => [`--namespace=${namespace}`, `sandgate-${sandboxId}`];
@@ -71,7 +75,7 @@ async function openHarness(): Promise<RuntimeHarness> {
   };
   return {
     runtime,
-    operations: undefined,
+    operations: runtime.operations,
     images: undefined,
     missingImage: `${host}/team/app@sha256:${"0".repeat(64)}`,
     openSecond: open,

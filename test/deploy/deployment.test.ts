@@ -358,6 +358,8 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
       expect(image).toBe("registry.example.com/sandgate:0.1.0");
       expect(envFrom[0].configMapRef.name).toBe(find("ConfigMap", "settings").metadata.name);
     }
+    const { env: sandboxEnv } = find("Deployment", "sandbox").spec.template.spec.containers[0];
+    expect(sandboxEnv).toContainEqual({ name: "SANDGATE_HELPER_IMAGE", value: "registry.example.com/sandgate:0.1.0" });
     const { env } = find("Deployment", "facade").spec.template.spec.containers[0];
     expect(env).toContainEqual({ name: "SANDGATE_TRUSTED_PROXIES", value: "10.0.3.0/24" });
     expect(env).toContainEqual({ name: "SANDGATE_EVENTS_USER", value: "facade" });

@@ -88,6 +88,7 @@ describe.runIf(isAvailable)("manifests on a cluster", () => {
         "events: list",
         "namespaces: get",
         "networkpolicies.networking.k8s.io: create get update",
+        "pods/exec: create get",
         "pods: create delete get list patch watch",
         "secrets: create delete",
       ]);

@@ -35,6 +35,8 @@ export interface OciImage {
 export async function makeImage(o: {
   command: readonly string[];
   files?: Readonly<Record<string, string>>;
+  /** More programs, by their path. */
+  executables?: Readonly<Record<string, Buffer>>;
   programs?: readonly string[];
   config?: Readonly<Record<string, unknown>>;
 }): Promise<OciImage> {
@@ -48,11 +50,14 @@ export async function makeImage(o: {
       .filter((name) => name !== "busybox")
       .map((name) => tarEntry(`bin/${name}`, { type: "2", mode: 0o777, link: "busybox" })),
   ]);
-  const files = layerOf(
-    Object.entries({ "etc/image-id": crypto.randomUUID(), ...o.files }).map(([path, text]) =>
+  const files = layerOf([
+    ...Object.entries({ "etc/image-id": crypto.randomUUID(), ...o.files }).map(([path, text]) =>
       tarEntry(path.replace(/^\//, ""), { type: "0", mode: 0o644, body: Buffer.from(text) }),
     ),
-  );
+    ...Object.entries(o.executables ?? {}).map(([path, body]) =>
+      tarEntry(path.replace(/^\//, ""), { type: "0", mode: 0o755, body }),
+    ),
+  ]);
   const layers = [programs, files];
   const config = blobOf(
     types.config,

@@ -4,8 +4,10 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import { readLines } from "@sandgate/kit/base/streams";
 import type { Dispatcher } from "undici";
+import type { WebSocket } from "ws";
 import { openConnection } from "./connection.ts";
 import { protobufType, readEvents, readObject } from "./protobuf.ts";
+import { openWebSocket } from "./web-socket.ts";
 import { createWriteLimit } from "./write-limit.ts";
 
 /** How long one request may take, and a stream until it begins. */
@@ -61,6 +63,16 @@ export interface Api {
    * for something to say. Nothing is tried again. Throws an ApiError, or the signal's reason.
    */
   openText(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<AsyncIterable<Buffer>>;
+  /**
+   * Resolves with an open WebSocket, which is paused until its reader listens. Nothing is tried again. Throws an
+   * ApiError, the signal's reason, or whatever kept it from being opened.
+   */
+  openSocket(
+    path: string,
+    query: URLSearchParams,
+    protocols: readonly string[],
+    signal: AbortSignal,
+  ): Promise<WebSocket>;
   /** How far the server's clock is ahead of ours, in milliseconds; 0 when its answers, in seconds, don't show it. */
   clockAheadMs(): number;
   close(): Promise<void>;
@@ -188,6 +200,25 @@ export function openApi(
       const response = await send({ method: "GET", path, query, accept: "*/*" }, signal);
       if (response.statusCode >= 400) throw toApiError(response, Buffer.from(await response.body.arrayBuffer()));
       return response.body;
+    },
+
+    async openSocket(path, query, protocols, signal) {
+      const used = connection.credentials();
+      const { tls } = await used;
+      const url = new URL(`${connection.server}${path}?${query}`);
+      const label = { method: "GET", resource: "pods/exec" };
+      const outcome = await openWebSocket(url, protocols, { tls, signal, timeoutMs }).catch((error: unknown) => {
+        calls?.inc({ ...label, status: "none" });
+        throw error;
+      });
+      if ("socket" in outcome) {
+        calls?.inc({ ...label, status: 101 });
+        return outcome.socket;
+      }
+      const { statusCode, headers, body } = outcome.refused;
+      calls?.inc({ ...label, status: statusCode });
+      if (statusCode === 401) connection.renew(used);
+      throw toApiError({ statusCode, headers }, body);
     },
 
     clockAheadMs: () => aheadMs,

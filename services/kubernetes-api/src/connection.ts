@@ -1,3 +1,4 @@
+import type { RequestOptions } from "node:https";
 import { isDeepStrictEqual } from "node:util";
 import { HttpMethod, KubeConfig, RequestContext } from "@kubernetes/client-node";
 import { Agent, type Dispatcher } from "undici";
@@ -11,6 +12,8 @@ const credentialsForMs = 60_000;
 export interface Credentials {
   readonly headers: Readonly<Record<string, string>>;
   readonly dispatcher: Dispatcher;
+  /** The same for Node's own client, as a WebSocket needs it. */
+  readonly tls: RequestOptions;
 }
 
 /**
@@ -58,7 +61,7 @@ export function openConnection(address: string): Connection {
       connections?.dispatcher.close().catch(() => {});
       connections = { options, dispatcher: openDispatcher(options) ?? context.getDispatcher() ?? new Agent() };
     }
-    return { headers: context.getHeaders(), dispatcher: connections.dispatcher };
+    return { headers: context.getHeaders(), dispatcher: connections.dispatcher, tls };
   }
 
   return {

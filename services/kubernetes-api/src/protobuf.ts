@@ -77,13 +77,16 @@ const containerState: Message = {
   ],
 };
 
+const containerStatus: Message = { 1: ["name", "string"], 2: ["state", containerState], 9: ["started", "bool"] };
+
 const status: Message = {
   1: ["phase", "string"],
   2: ["conditions", condition, "list"],
   3: ["message", "string"],
   4: ["reason", "string"],
   7: ["startTime", "time"],
-  8: ["containerStatuses", { 1: ["name", "string"], 2: ["state", containerState], 9: ["started", "bool"] }, "list"],
+  8: ["containerStatuses", containerStatus, "list"],
+  10: ["initContainerStatuses", containerStatus, "list"],
 };
 
 const pod: Message = { 1: ["metadata", metadata], 2: ["spec", spec], 3: ["status", status] };

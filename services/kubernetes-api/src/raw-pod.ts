@@ -1,5 +1,7 @@
 /** The container that a sandbox's pod is made for; a cluster may add others. */
 export const containerName = "sandbox";
+/** The one that runs before it, and gives it the helper. */
+export const helperContainerName = "helper";
 
 interface RawTerminated {
   exitCode: number;
@@ -7,6 +9,16 @@ interface RawTerminated {
   message?: string;
   startedAt?: string | null;
   finishedAt?: string | null;
+}
+
+interface RawContainerStatus {
+  name: string;
+  started?: boolean;
+  state?: {
+    waiting?: { reason?: string; message?: string };
+    running?: { startedAt?: string | null };
+    terminated?: RawTerminated;
+  };
 }
 
 /** The parts of a Pod (core/v1) that are read. */
@@ -38,14 +50,7 @@ export interface RawPod {
     message?: string;
     startTime?: string;
     conditions?: { type: string; status: string; reason?: string; message?: string; lastTransitionTime?: string }[];
-    containerStatuses?: {
-      name: string;
-      started?: boolean;
-      state?: {
-        waiting?: { reason?: string; message?: string };
-        running?: { startedAt?: string | null };
-        terminated?: RawTerminated;
-      };
-    }[];
+    initContainerStatuses?: RawContainerStatus[];
+    containerStatuses?: RawContainerStatus[];
   };
 }

@@ -7,6 +7,7 @@ import (
 
 	"sandgate/helper/internal/daemon"
 	"sandgate/helper/internal/dial"
+	"sandgate/helper/internal/install"
 	"sandgate/helper/internal/reaper"
 )
 
@@ -18,8 +19,10 @@ func main() {
 		// Does nothing; the reaper learns from it that a folder and a user are all right.
 		"true": func() error { return nil },
 	}
-	if len(os.Args) != 2 || run[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: helper dial")
+	if len(os.Args) == 3 && os.Args[1] == "install" {
+		run["install"] = func() error { return install.Into(os.Args[2]) }
+	} else if len(os.Args) != 2 || run[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: helper dial | install <folder>")
 		os.Exit(64)
 	}
 	if err := run[os.Args[1]](); err != nil {

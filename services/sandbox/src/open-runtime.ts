@@ -27,6 +27,7 @@ export async function openRuntime(
         security: settings.podSecurity,
         userNamespaces: settings.userNamespaces,
         runtimeClass: settings.ociRuntime,
+        helperImage: settings.helperImage,
         nodeLostSeconds: settings.nodeLostSeconds,
         startSeconds: settings.schedulingTimeoutSeconds + settings.pullTimeoutSeconds,
       },

@@ -203,6 +203,10 @@ export const sandboxSettings = defineSettings({
     default: "baseline",
     doc: "On Kubernetes, the Pod Security level of sandboxes. restricted runs no image as root",
   }),
+  helperImage: text("SANDGATE_HELPER_IMAGE", {
+    optional: true,
+    doc: "On Kubernetes, the image that has the helper for commands, files and ports at /app/helper, as the platform's own has. Nodes pull it without a credential of the platform's. Unset: sandboxes have no helper",
+  }),
   userNamespaces: flag("SANDGATE_USER_NAMESPACES", {
     default: false,
     doc: "On Kubernetes, whether root in a sandbox is nobody on its node. Needs containerd 2 or CRI-O, and a kernel with idmapped mounts",

@@ -1,7 +1,9 @@
 import { execFile } from "node:child_process";
 import { cp, mkdir, readFile, writeFile } from "node:fs/promises";
+import { machine } from "node:os";
 import { join, relative } from "node:path";
 import { promisify } from "node:util";
+import { readHelperProgram } from "@sandgate/sandbox/helper-program";
 import { addProgram, writeImageArchive } from "@sandgate/test-support/program-images";
 
 const execute = promisify(execFile);
@@ -62,6 +64,10 @@ export async function archivePlatform(o: { folder: string; name: string }): Prom
       filter: (source) => !isLeftOut(relative(root, source)),
     });
   }
+  const { bytes } = await readHelperProgram(machine());
+  await writeFile(join(app, read(/^RUN node .*writeFileSync\('(\S+)', \(await readHelperProgram/m)), bytes, {
+    mode: 0o755,
+  });
   return writeImageArchive({
     folder: o.folder,
     name: o.name,

@@ -20,6 +20,7 @@ function openServer(objects: Record<string, object> = {}, o: { namespaces?: numb
     },
     openStream: () => Promise.reject(new Error("unexpected")),
     openText: () => Promise.reject(new Error("nobody asks for text")),
+    openSocket: () => Promise.reject(new Error("nobody asks for text")),
     clockAheadMs: () => 0,
     async close() {},
   };

@@ -10,6 +10,7 @@ const defaults: PodDefaults = {
   security: "baseline",
   userNamespaces: false,
   runtimeClass: undefined,
+  helperImage: undefined,
   nodeLostSeconds: 30,
   startSeconds: 700,
   architecture: "amd64",
@@ -48,6 +49,33 @@ test("a pod waits for a Secret only where there is a credential", () => {
     { access: { ...access, registryHost: "docker.io" }, env: {} },
   );
   expect(hub.stringData?.[".dockerconfigjson"]).toContain("https://index.docker.io/v1/");
+});
+
+test("a pod gets the helper from its image before it starts, without more rights, requests or Secrets", () => {
+  const bare = podOf(spec, open, "n", defaults);
+  expect(bare.spec).not.toHaveProperty("initContainers");
+  const access = { ...open, username: "alice", password: "hunter2", volumes: ["/.sandgate/", "/data"] };
+  const env = { names: ["TOKEN"], find: async () => ({ TOKEN: "s3cret" }) };
+  const small = { ...spec, env, memoryMb: 16 };
+  const { spec: pod } = podOf(small, access, "n", { ...defaults, helperImage: "r/sandgate:1", security: "restricted" });
+  const [helper] = pod?.initContainers ?? [];
+  const [sandbox] = pod?.containers ?? [];
+  expect(helper).toMatchObject({
+    image: "r/sandgate:1",
+    command: ["/app/helper", "install", "/.sandgate"],
+    volumeMounts: [{ name: "helper", mountPath: "/.sandgate", readOnly: false }],
+    securityContext: {
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      runAsNonRoot: true,
+      capabilities: { drop: ["ALL"] },
+    },
+  });
+  expect(helper).not.toHaveProperty("env");
+  expect(helper?.resources).toEqual(sandbox?.resources);
+  expect(sandbox?.volumeMounts?.filter(({ mountPath }) => mountPath.startsWith("/.sandgate"))).toEqual([
+    { name: "helper", mountPath: "/.sandgate", readOnly: true },
+  ]);
 });
 
 test("a command runs as it is, whatever a kubelet would replace in it", () => {

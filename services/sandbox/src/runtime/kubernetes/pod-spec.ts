@@ -1,10 +1,11 @@
 import { posix } from "node:path";
 import type { V1EnvVar, V1Pod, V1Secret } from "@kubernetes/client-node";
 import { containerLabels, containerNameOf, installationLabels } from "@sandgate/container-labels";
-import { containerName } from "@sandgate/kubernetes-api/raw-pod";
+import { containerName, helperContainerName } from "@sandgate/kubernetes-api/raw-pod";
 import type { ImageAccess } from "../images.ts";
 import { capabilities } from "../isolation/capabilities.ts";
 import type { RuntimeSpec } from "../lifecycle.ts";
+import { helperFolder } from "../operations.ts";
 import { finalizer, pullGate } from "./pod.ts";
 
 /**
@@ -41,6 +42,12 @@ const serverVariables = [
  */
 const secretFolder = "/run/sandgate";
 
+/** Where an image has the helper (deploy/Dockerfile). */
+const helperProgram = "/app/helper";
+/** Whoever the helper's image runs as, and what its container may take, in MiB; the helper has 10. */
+const helperUser = 1_000;
+const helperMb = { memory: 32, disk: 32 };
+
 /** What the pods of one installation have in common. */
 export interface PodDefaults {
   installationId: string;
@@ -58,6 +65,8 @@ export interface PodDefaults {
   nodeLostSeconds: number;
   /** Seconds that a pod may take until its container runs. */
   startSeconds: number;
+  /** The image that the helper is copied from; undefined: pods have none. */
+  helperImage: string | undefined;
   /** The architecture that references are pinned for: `amd64` or `arm64`. */
   architecture: string;
 }
@@ -79,6 +88,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
       mount: { name: `volume-${index}`, mountPath: path },
     })),
     ...(hasSecret ? [secretVolumeOf(name)] : []),
+    ...(defaults.helperImage === undefined ? [] : [helperVolume]),
   ];
   const isRestricted = defaults.security === "restricted";
   const unreachable = ["not-ready", "unreachable"].map((taint) => ({
@@ -133,6 +143,9 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
         seccompProfile: { type: "RuntimeDefault" },
         ...(isRestricted && { runAsNonRoot: true }),
       },
+      ...(defaults.helperImage !== undefined && {
+        initContainers: [helperContainerOf(defaults.helperImage, spec, defaults)],
+      }),
       containers: [
         {
           name: containerName,
@@ -141,18 +154,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
           // With the sandbox's own credential each time, even where the node has the image.
           imagePullPolicy: "Always",
           env: environmentOf(name, spec),
-          resources: {
-            requests: {
-              cpu: `${Math.min(defaults.cpuRequestMillis, Math.round(spec.cpus * 1000))}m`,
-              memory: `${memoryMb}Mi`,
-              "ephemeral-storage": `${Math.min(diskRequestMb, diskMb)}Mi`,
-            },
-            limits: {
-              cpu: `${Math.round(spec.cpus * 1000)}m`,
-              memory: `${memoryMb}Mi`,
-              "ephemeral-storage": `${diskMb}Mi`,
-            },
-          },
+          resources: resourcesOf(spec, defaults, memoryMb),
           securityContext: {
             allowPrivilegeEscalation: false,
             privileged: false,
@@ -194,6 +196,50 @@ function literal(text: string): string {
   return text.replaceAll("$", "$$$$");
 }
 
+function resourcesOf(spec: RuntimeSpec, { cpuRequestMillis, diskMb }: PodDefaults, memoryMb: number) {
+  return {
+    requests: {
+      cpu: `${Math.min(cpuRequestMillis, Math.round(spec.cpus * 1000))}m`,
+      memory: `${memoryMb}Mi`,
+      "ephemeral-storage": `${Math.min(diskRequestMb, diskMb)}Mi`,
+    },
+    limits: {
+      cpu: `${Math.round(spec.cpus * 1000)}m`,
+      memory: `${memoryMb}Mi`,
+      "ephemeral-storage": `${diskMb}Mi`,
+    },
+  };
+}
+
+const helperVolume = {
+  volume: { name: "helper", emptyDir: { sizeLimit: `${helperMb.disk}Mi` } },
+  mount: { name: "helper", mountPath: helperFolder, readOnly: true },
+};
+
+/**
+ * Copies the helper before the sandbox starts. It needs no shell, and no more than the sandbox, so the pod's request
+ * stays what it is.
+ */
+function helperContainerOf(image: string, spec: RuntimeSpec, defaults: PodDefaults) {
+  return {
+    name: helperContainerName,
+    image,
+    imagePullPolicy: "IfNotPresent",
+    command: [helperProgram, "install", helperFolder],
+    resources: resourcesOf(spec, defaults, Math.min(helperMb.memory, spec.memoryMb)),
+    securityContext: {
+      allowPrivilegeEscalation: false,
+      privileged: false,
+      readOnlyRootFilesystem: true,
+      runAsNonRoot: true,
+      runAsUser: helperUser,
+      runAsGroup: helperUser,
+      capabilities: { drop: ["ALL"] },
+    },
+    volumeMounts: [{ ...helperVolume.mount, readOnly: false }],
+  };
+}
+
 function secretVolumeOf(secretName: string) {
   const name = "pull-secret";
   const none = [{ key: "none", path: "none" }];
@@ -206,7 +252,8 @@ function secretVolumeOf(secretName: string) {
 /** The paths that an image declares as volumes, each once, as Kubernetes takes them. */
 function volumePaths(declared: readonly string[]): string[] {
   const paths = declared.map((path) => posix.resolve("/", path));
-  return [...new Set(paths)].filter((path) => path !== "/" && path !== secretFolder && !path.includes(":"));
+  const ours = ["/", secretFolder, helperFolder];
+  return [...new Set(paths)].filter((path) => !ours.includes(path) && !path.includes(":"));
 }
 
 /** What a pod's Secret has. It goes with the pod. */

@@ -1,7 +1,7 @@
 // A pod as the API server has it, cut down to what the adapter reads: thousands of them are kept.
 
 import { identityOf } from "@sandgate/container-labels";
-import { containerName, type RawPod } from "@sandgate/kubernetes-api/raw-pod";
+import { containerName, helperContainerName, type RawPod } from "@sandgate/kubernetes-api/raw-pod";
 
 /** Keeps an ended pod's object until the platform has read how it ended; the platform takes it off in `remove`. */
 export const finalizer = "sandgate.io/sandbox";
@@ -57,6 +57,8 @@ export interface Pod {
   /** Why the cluster ended it (condition DisruptionTarget). */
   disruption?: { reason: string; message: string };
   container?: ContainerState;
+  /** What keeps the container that brings the helper from running, or why it failed. */
+  helperProblem?: string;
 }
 
 /** A smaller difference of clocks doesn't show: times are cut to seconds. */
@@ -73,6 +75,7 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
   const disruption = conditions.find((each) => each.type === "DisruptionTarget" && each.status === "True");
   const port = spec.containers.find(({ name }) => name === containerName)?.startupProbe?.httpGet?.port;
   const container = readContainer(raw);
+  const helperProblem = readHelperProblem(raw);
   return {
     name: metadata.name,
     namespace: metadata.namespace,
@@ -99,7 +102,20 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
     ...(scheduled?.reason === "Unschedulable" && { unschedulable: scheduled.message ?? "" }),
     ...(disruption && { disruption: { reason: disruption.reason ?? "", message: disruption.message ?? "" } }),
     ...(container && { container }),
+    ...(helperProblem !== undefined && { helperProblem }),
   };
+}
+
+/** Of the reasons to wait, these are those of a container that is on its way. */
+const isOnItsWay = new Set(["PodInitializing", "ContainerCreating"]);
+
+function readHelperProblem({ status }: RawPod): string | undefined {
+  const { waiting, terminated } =
+    status?.initContainerStatuses?.find(({ name }) => name === helperContainerName)?.state ?? {};
+  const failed = terminated && terminated.exitCode !== 0 ? terminated : undefined;
+  const { reason = "", message = "" } = failed ?? waiting ?? {};
+  if (!failed && (reason === "" || isOnItsWay.has(reason))) return undefined;
+  return `the container that brings the helper: ${reason} ${message}`.trim();
 }
 
 function readDeletion({ deletionTimestamp, deletionGracePeriodSeconds = 0 }: RawPod["metadata"]): Partial<Pod> {

@@ -58,6 +58,7 @@ function openServer(known: Map<string, RawPod>, namespaces = ["n"]) {
       return follow(signal);
     },
     openText: () => Promise.reject(new Error("nobody asks for text")),
+    openSocket: () => Promise.reject(new Error("nobody asks for text")),
     clockAheadMs: () => 0,
     async close() {},
   };

@@ -1,4 +1,3 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import { openApi } from "@sandgate/kubernetes-api/api";
@@ -7,6 +6,7 @@ import { createKubernetesLifecycle } from "./lifecycle.kubernetes.ts";
 import { createNamespaces } from "./namespaces.ts";
 import type { PodEgressPolicy } from "./network-policy.ts";
 import { createObserver } from "./observer.ts";
+import { createKubernetesOperations } from "./operations.kubernetes.ts";
 import { createPodEvents } from "./pod-events.ts";
 import { createPodRequests } from "./pod-requests.ts";
 import type { PodDefaults } from "./pod-spec.ts";
@@ -49,10 +49,12 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   const requests = createPodRequests({ api, namespaces, pods, pullSecrets, defaults });
   return {
     lifecycle: createKubernetesLifecycle({ namespaces, pods, requests, observer, pullSecrets }),
-    operations: {
-      connectHelper: () =>
-        Promise.reject(new DomainError("CONFLICT", "Pods of this version have no helper for commands and files.")),
-    },
+    operations: createKubernetesOperations({
+      api,
+      pods,
+      observer,
+      hasHelper: defaults.helperImage !== undefined,
+    }),
     async close() {
       await pods.close();
       await api.close();

@@ -105,6 +105,41 @@ describe("a pod's phase", () => {
   });
 });
 
+describe("the container that brings the helper", () => {
+  const withHelper = (state: ContainerStatus["state"], rest: Status = {}) =>
+    see({
+      status: {
+        ...waiting("PodInitializing"),
+        ...rest,
+        initContainerStatuses: [{ name: "added-by-a-mesh", state: { waiting: { reason: "ErrImagePull" } } }].concat({
+          name: "helper",
+          ...(state && { state }),
+        } as never),
+      },
+    });
+
+  test("is no problem while it is on its way, and once it has done its work", () => {
+    for (const state of [
+      undefined,
+      { waiting: { reason: "PodInitializing" } },
+      { running: { startedAt: started } },
+      { terminated: { exitCode: 0, reason: "Completed" } },
+    ]) {
+      expect(withHelper(state)).toEqual({ sandboxId: "s1", phase: "created", createdAt: new Date(created) });
+    }
+  });
+
+  test("is the platform's to mend, in words of ours", () => {
+    const node = { reason: "node_error", message: "The node can't get the platform's helper." };
+    expect(withHelper({ waiting: { reason: "ErrImagePull", message: "unauthorized" } })).toMatchObject({
+      phase: "created",
+      problem: { ...node, detail: "the container that brings the helper: ErrImagePull unauthorized", isFinal: false },
+    });
+    const failed = { terminated: { exitCode: 1, reason: "Error", message: "no space left" } };
+    expect(withHelper(failed, { phase: "Failed" })).toMatchObject({ phase: "exited", failure: node });
+  });
+});
+
 test("a pod that never ran has no times that could be read", () => {
   const status = terminated({ exitCode: 137, reason: "ContainerStatusUnknown", startedAt: null });
   expect(see({ status })).not.toHaveProperty("startedAt");

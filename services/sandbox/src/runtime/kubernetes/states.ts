@@ -166,6 +166,7 @@ function endOf(pod: Pod, now: Date): RuntimeFailure | undefined {
       message: "The sandbox's node was restarted, or its container runtime lost the sandbox.",
     };
   }
+  if (phase === "Failed" && pod.helperProblem !== undefined && !pod.deletionAt) return withoutHelper(pod);
   const ranOrWas = container?.startedAt !== undefined || container?.terminated !== undefined;
   if (phase === "Failed" && pod.reason === "DeadlineExceeded" && !ranOrWas) {
     return { reason: "pull_timeout", message: "The container did not start before the pod's deadline." };
@@ -195,8 +196,14 @@ function endedBeforeDeletion(pod: Pod): boolean {
   return finishedAt.getTime() - pod.nodeAheadMs < pod.deletionAskedAt.getTime() - deletionSlackMs;
 }
 
+/** Of the platform's own image, and no fault of the sandbox's. */
+function withoutHelper({ helperProblem = "" }: Pod): RuntimeFailure {
+  return { reason: "node_error", message: "The node can't get the platform's helper.", detail: helperProblem };
+}
+
 /** What keeps a pod from running. */
-function problemOf({ unschedulable, isGated, nodeName, container }: Pod): Observation["problem"] {
+function problemOf(pod: Pod): Observation["problem"] {
+  const { unschedulable, isGated, nodeName, container } = pod;
   if (isGated) return undefined;
   if (nodeName === undefined) {
     const waits = "The cluster's scheduler has not considered the sandbox yet.";
@@ -204,6 +211,7 @@ function problemOf({ unschedulable, isGated, nodeName, container }: Pod): Observ
     const message = wordsFor(unschedulable, missing, "No node can run the sandbox.");
     return { reason: "unschedulable", message, detail: unschedulable, isFinal: false };
   }
+  if (pod.helperProblem !== undefined) return { ...withoutHelper(pod), isFinal: false };
   const { reason, message: detail } = container?.waiting ?? { reason: "", message: "" };
   switch (reason) {
     case "ErrImagePull":

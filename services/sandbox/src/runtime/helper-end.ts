@@ -1,0 +1,21 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+
+/** Exit codes of an exec whose program is missing or can't be run. */
+const noProgram = new Set([126, 127]);
+
+/** The error of a connection to a helper that ended before it said anything. */
+export function explainHelperEnd(exitCode: number | null, words: string): DomainError {
+  const cause = new Error(`the helper ended with ${exitCode}: ${words.trim()}`);
+  if (exitCode !== null && noProgram.has(exitCode)) {
+    return new DomainError("CONFLICT", "This sandbox was made without the helper that commands and files need.", {
+      hint: "An earlier version of the platform made it. Provision a new sandbox.",
+      cause,
+    });
+  }
+  return new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's helper could not be started.", { cause });
+}
+
+/** The error where there is nothing to connect to. */
+export function sandboxEnded(cause?: unknown): DomainError {
+  return new DomainError("RUNTIME_UNAVAILABLE", "The sandbox does not run any more.", { cause });
+}
