@@ -232,7 +232,13 @@ describe("authentication", () => {
     ] as const) {
       platform.state.tokenPermissions = [...permissions];
       platform.bus.signal("identity.api_tokens.revoked", "id");
+      platform.state.called.length = 0;
       const answers = [await platform.app.inject(read), await platform.app.inject(remove)];
+      // What is refused reaches no service: one of an earlier version wouldn't refuse it.
+      const reached = platform.state.called
+        .map(({ name }) => name)
+        .filter((name) => /^(?:Get|Delete)Workspace$/.test(name));
+      expect(reached).toHaveLength(statuses.filter((status) => status < 400).length);
       expect(
         answers.map(({ statusCode }) => statusCode),
         `${permissions}`,

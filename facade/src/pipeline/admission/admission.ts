@@ -144,7 +144,8 @@ async function authorize(scope: WorkspaceScope, request: FastifyRequest, access:
     if (named === undefined) throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
     await enterWorkspaceById(scope, request, named, { inPath: workspace.in === "path", least: workspace.least });
   }
-  // Within the workspace, so that its audit log shows the refusal.
+  // Within the workspace, so that its audit log shows the refusal. Services check it, too, but not those of an earlier
+  // version beside this one.
   requirePermission(user, permission);
 }
 
