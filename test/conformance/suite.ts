@@ -8,6 +8,7 @@ const files = [
   ["commands", () => import("./commands.test.ts")],
   ["what is common", () => import("./common.test.ts")],
   ["images", () => import("./images.test.ts")],
+  ["creation and life", () => import("./life.test.ts")],
   ["monitoring", () => import("./monitoring.test.ts")],
   ["registries", () => import("./registries.test.ts")],
   ["sandboxes", () => import("./sandboxes.test.ts")],
