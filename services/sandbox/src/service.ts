@@ -28,6 +28,7 @@ import { createTicketHandlers } from "./handlers/tickets.ts";
 import { openRuntime } from "./open-runtime.ts";
 import { createHelperConnections } from "./operations/helper-connections.ts";
 import { createKnownProcesses } from "./operations/known-processes.ts";
+import { findLastRun } from "./operations/last-run.ts";
 import { openOperationMetrics } from "./operations/metrics.ts";
 import { createSandboxHelpers } from "./operations/sandbox-helpers.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
@@ -136,6 +137,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       return drained;
     },
     recordUses: uses.flush,
+    findLastRun: (sandboxId) => findLastRun(connections, sandboxId),
     limits: {
       cpus: settings.cpus,
       pids: settings.pids,

@@ -135,6 +135,36 @@ test("an idle sandbox is killed after its idle time; one that is used, here or b
   for (const { id } of [usedHere, usedElsewhere]) expect((await read(id)).state).toBe("ready");
 });
 
+test("a command that runs keeps a sandbox, and one that has ended does for the idle time", async () => {
+  const longAgo = new Date(Date.now() - 100_000);
+  const lastRuns = new Map<string, Date>();
+  const asked: string[] = [];
+  await start();
+  const ids = await Promise.all([1, 2, 3].map(() => provision({ idleTimeoutSeconds: 60 })));
+  const [never, ended, running] = await Promise.all(ids.map((id) => reaches(id, "ready")));
+  if (!never || !ended || !running) throw new Error("three were provisioned");
+  await reconciler.stop();
+  for (const sandbox of [never, ended, running]) {
+    await store.sandboxes.update({ ...sandbox, version: sandbox.version + 1, readyAt: longAgo }, []);
+  }
+  const usedAt = new Date(longAgo.getTime() + 1_000);
+  await store.activity.recordUses([ended, running].map(({ id }) => ({ sandboxId: id, at: usedAt })));
+  lastRuns.set(ended.id, new Date(Date.now() - 67_000));
+  lastRuns.set(running.id, new Date());
+  await start({
+    findLastRun: async (id) => {
+      asked.push(id);
+      return lastRuns.get(id);
+    },
+  });
+  await reaches(never.id, "stopped", "idle");
+  expect((await reaches(ended.id, "stopped", "idle")).lastUsedAt).toEqual(lastRuns.get(ended.id));
+  await until(async () => expect((await read(running.id)).lastUsedAt).toEqual(lastRuns.get(running.id)));
+  expect((await read(running.id)).state).toBe("ready");
+  // The helper of a sandbox that nobody has used isn't started.
+  expect(asked).not.toContain(never.id);
+});
+
 test("a container that exits at once has its start recorded, and its logs are read before it is removed", async () => {
   const drained: string[] = [];
   await start({

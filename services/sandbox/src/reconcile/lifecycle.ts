@@ -10,7 +10,7 @@ import type { Retries } from "./retries.ts";
 import type { Next } from "./work-queue.ts";
 
 export interface LifecycleOptions {
-  store: Pick<SandboxStore, "sandboxes" | "unfinished">;
+  store: Pick<SandboxStore, "activity" | "sandboxes" | "unfinished">;
   runtime: RuntimeLifecycle;
   records: Records;
   retries: Retries;
@@ -21,6 +21,8 @@ export interface LifecycleOptions {
   awaitDrained(sandboxId: string, signal: AbortSignal): Promise<boolean>;
   /** Records the uses of sandboxes that this process knows of. */
   recordUses(): Promise<void>;
+  /** When a command of ours ran in a sandbox last: now, if one does. Undefined: nobody knows of any. */
+  findLastRun(sandboxId: string): Promise<Date | undefined>;
   disk: Pick<DiskWatch, "failureOf">;
   limits: {
     /** How long the question is repeated while nobody answers. */
@@ -57,8 +59,12 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
     }
   }
 
+  /** True when there was a later use than its record shows, which does then. */
   async function isInUse({ id, lastUsedAt }: Sandbox): Promise<boolean> {
     await o.recordUses();
+    // What was never used runs nothing of ours.
+    const lastRun = lastUsedAt && (await o.findLastRun(id));
+    if (lastRun) await store.activity.recordUses([{ sandboxId: id, at: lastRun }]);
     const now = await store.sandboxes.get(id);
     return now?.lastUsedAt?.getTime() !== lastUsedAt?.getTime();
   }
@@ -68,7 +74,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
       const { id } = sandbox;
       const end = endOf(sandbox);
       if (end && end.at <= new Date()) {
-        // Uses that this process knows of may not be recorded yet, as after the machine stood still.
+        // Uses that this process knows of may not be recorded yet, and a command may run that nobody waits for.
         if (end.reason === "idle" && (await isInUse(sandbox))) return "again";
         await records.save(beginStop(sandbox, end.reason, new Date()));
         return "again";

@@ -39,6 +39,7 @@ export function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void>
     findEnv: async () => ({}),
     awaitDrained: async () => true,
     recordUses: async () => {},
+    findLastRun: async () => undefined,
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
     diskLimits: { mb: 16, inodes: 1_024 },
     findFree: async () => ({ bytes: 1_000_000_000, inodes: 1_000_000 }),

@@ -21,7 +21,7 @@ const reportedAtOnce = 50;
 const diskCheckMs = 1_000;
 
 export interface ReconcilerOptions {
-  store: Pick<SandboxStore, "sandboxes" | "unfinished">;
+  store: Pick<SandboxStore, "activity" | "sandboxes" | "unfinished">;
   runtime: RuntimeLifecycle;
   images: ProvisioningOptions["images"];
   runtimeDisk: DiskWatchOptions["runtimeDisk"];
@@ -33,6 +33,7 @@ export interface ReconcilerOptions {
   findEnv: ProvisioningOptions["findEnv"];
   awaitDrained: LifecycleOptions["awaitDrained"];
   recordUses: LifecycleOptions["recordUses"];
+  findLastRun: LifecycleOptions["findLastRun"];
   limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];
   diskLimits: DiskWatchOptions["limits"];
   findFree: DiskWatchOptions["findFree"];
