@@ -5,6 +5,7 @@ import { gzipSync } from "node:zlib";
 import { buildImage, openTestEngine, probeEngine } from "@sandgate/test-support/images";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectStatus, uniqueName } from "./client.ts";
 import { openTarget, requireSettings, type Target, type Tenant } from "./target.ts";
@@ -218,6 +219,36 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
       state: "failed",
       state_reason: "image_not_found_in_registry",
     });
+  });
+
+  test("saying how much has come while a slow registry gives a layer out, and the whole at the end", async () => {
+    const { contents } = await publish(idle);
+    const [layer] = contents.layers;
+    if (!layer) throw new Error("the image has a layer");
+    const half = Math.floor(layer.content.length / 2);
+    const rest = Promise.withResolvers<void>();
+    const slow = await open(contents, (path, response, { method }) => {
+      if (method !== "GET" || path !== `blobs/${layer.digest}`) return false;
+      response.writeHead(200, { "content-length": layer.content.length });
+      response.write(layer.content.subarray(0, half));
+      void rest.promise.then(() => response.end(layer.content.subarray(half)));
+      return true;
+    });
+    const id = await provision(stranger, await createImage(stranger, `${slow.host}/team/app`));
+    const read = async () => expectStatus(await target.get(`/sandboxes/${id}`, as(stranger)), 200);
+    const total_bytes = contents.layers.reduce((sum, { content }) => sum + content.length, 0);
+    const downloaded_bytes = total_bytes - layer.content.length + half;
+    await until(async () => expect((await read()).pull).toEqual({ downloaded_bytes, total_bytes }));
+    rest.resolve();
+    let record = await read();
+    let { pull } = record;
+    while (record.state === "provisioning") {
+      pull = record.pull;
+      record = await read();
+    }
+    expect(pull).toEqual({ downloaded_bytes: total_bytes, total_bytes });
+    expect(record).toMatchObject({ state: "ready", pull: null });
+    expectStatus(await target.delete(`/sandboxes/${id}`, as(stranger)), 204);
   });
 
   test("with the bytes that their digests are of", async () => {

@@ -84,6 +84,7 @@ describe.runIf(await requireSandboxHost())(
         ready_at: null,
         expires_at: null,
         stopped_at: null,
+        pull: null,
         timeline: [{ phase: "accepted", at: isoMilliseconds }],
       });
       const ready = expectStatus(await wait(name), 200);

@@ -41,6 +41,7 @@ import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./s
 import { stores } from "./store/adapters.ts";
 import type { SandboxStore } from "./store/store.ts";
 import { createChanges } from "./usecases/changes.ts";
+import { createPullRecorder } from "./usecases/pull-progress.ts";
 import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
 import { createSandboxUses } from "./usecases/sandbox-use.ts";
 import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
@@ -109,6 +110,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     maxImageMb: settings.imageMaxMb,
   });
 
+  const recordPull = createPullRecorder({ record: store.activity.recordPull, logger });
   const reconciler = createReconciler({
     store,
     runtime: runtime.lifecycle,
@@ -116,8 +118,11 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     runtimeDisk: runtime.disk,
     changes,
     shards,
-    pullImage: ({ workspaceId, image: { registryId, reference } }, signal) =>
-      puller.pull({ workspaceId, registryId, reference }, signal),
+    pullImage: ({ id, workspaceId, image: { registryId, reference } }, signal) =>
+      recordPull(id, (onProgress) =>
+        // Where nodes pull, nobody sees how far they are.
+        puller.pull({ workspaceId, registryId, reference, onProgress: pulls && onProgress }, signal),
+      ),
     // By the pinned reference: a tag may have moved on.
     findAccess: ({ workspaceId, image: { registryId, reference }, pinnedReference }) =>
       puller.findAccess(

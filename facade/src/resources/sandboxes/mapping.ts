@@ -44,5 +44,7 @@ export const fromProvisionBody = createRequestMapper(ProvisionSandboxRequestSche
 export const toSandbox = createMapper(SandboxSchema, schemas.Sandbox, {
   hint: ({ state, stateReason }) => (state === SandboxState.FAILED ? (stateReasons[stateReason]?.hint ?? null) : null),
   command: ({ command }) => (command.length === 0 ? null : command),
+  pull: ({ pull }) =>
+    pull ? { downloaded_bytes: Number(pull.downloadedBytes), total_bytes: Number(pull.totalBytes) } : null,
   state: ({ state }) => present(schemas.sandboxStates.find((name) => states[name] === state)),
 });

@@ -35,7 +35,11 @@ let asked: {
 let wait: (signal: AbortSignal) => Promise<ReturnType<typeof sandboxMessage>>;
 
 /** What a read of a sandbox answers. */
-let found: ReturnType<typeof sandboxMessage> & { stateReason?: string; command?: string[] };
+let found: ReturnType<typeof sandboxMessage> & {
+  stateReason?: string;
+  command?: string[];
+  pull?: { downloadedBytes: bigint; totalBytes: bigint };
+};
 
 async function open(): Promise<TestPlatform> {
   return openTestPlatform({
@@ -138,6 +142,7 @@ test("provisions, and answers the whole record", async () => {
     ready_at: null,
     expires_at: null,
     stopped_at: null,
+    pull: null,
     timeline: [{ phase: "accepted", at: time }],
   });
 });
@@ -201,6 +206,12 @@ test("shows what to do about a failed sandbox, and nothing about another", async
   });
   expect((await read(SandboxState.FAILED, "not known yet")).hint).toBeNull();
   expect((await read(SandboxState.STOPPED, "ttl_expired")).hint).toBeNull();
+});
+
+test("shows how far the pull is", async () => {
+  found = { ...sandboxMessage(), pull: { downloadedBytes: 5n, totalBytes: 6_000_000_000n } };
+  const { pull } = (await platform.app.inject({ url: "/sandboxes/box", headers })).json();
+  expect(pull).toEqual({ downloaded_bytes: 5, total_bytes: 6_000_000_000 });
 });
 
 test("extends", async () => {

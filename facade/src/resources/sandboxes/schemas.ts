@@ -167,6 +167,15 @@ export const Sandbox = component("Sandbox", {
   ready_at: NullableMoment,
   expires_at: NullableMoment,
   stopped_at: NullableMoment,
+  pull: Type.Unsafe<{ downloaded_bytes: number; total_bytes: number } | null>({
+    title: "PullProgress",
+    type: ["object", "null"],
+    properties: { downloaded_bytes: { type: "integer" }, total_bytes: { type: "integer" } },
+    required: ["downloaded_bytes", "total_bytes"],
+    readOnly: true,
+    description:
+      "While it is provisioning: how much of the layers that its image still lacked has come. Null where there was nothing to download, and on Kubernetes.",
+  }),
   timeline: readOnly(Type.Array(component("TimelineEntry", { phase: Phase, at: Moment }))),
 });
 export const SandboxList = component("SandboxList", { sandboxes: Type.Array(Sandbox), next_cursor: NextCursor });

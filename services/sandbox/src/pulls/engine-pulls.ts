@@ -69,7 +69,7 @@ export function createEnginePulls(o: {
     const documents = await documentsOf(authorized);
     const known = await find(documents.localReference, authorized);
     if (known && authorized.unverified.length === 0) return known;
-    await o.withVerifiedLayers(authorized, order.workspaceId, signal, (layers) =>
+    await o.withVerifiedLayers(authorized, order, signal, (layers) =>
       pullToEngine(authorized, documents, layers, signal),
     );
     cache.requestTrim();

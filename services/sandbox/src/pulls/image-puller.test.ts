@@ -14,6 +14,7 @@ import {
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { PullDestination } from "./engine-pulls.ts";
 import { createImagePuller } from "./image-puller.ts";
+import type { DownloadProgress } from "./pull-authorization.ts";
 import { createPullEndpoint } from "./pull-endpoint.ts";
 
 const content = Buffer.from("a layer without packing".padEnd(512));
@@ -159,6 +160,23 @@ test("a layer is downloaded, verified and recorded before the engine pulls, and 
   expect([...images]).toEqual([`${await endpoint.listen()}/ghcr.io/team/tool@${manifestDigest}`]);
   const [own] = await readdir(folder);
   expect(await readdir(join(folder, own ?? ""))).toEqual([]);
+});
+
+test("tells how much of the layers has come, from nothing to all of them", async () => {
+  const unpacked = randomBytes(100_000);
+  const [large, small] = [gzipSync(unpacked), gzipSync(content)];
+  const layersOf = (...given: Parameters<typeof authorizedFor>) => authorizedFor(...given).layers;
+  const known = authorized({ verified: true }).layers;
+  const answer = { ...authorized(), layers: [...known, ...layersOf(large, unpacked), ...layersOf(small, content)] };
+  const { puller } = open({ answer, blobs: [content, large, small] });
+  const seen: DownloadProgress[] = [];
+  await puller.pull({ ...order, onProgress: (now) => seen.push(now) }, signal);
+  const totalBytes = large.length + small.length;
+  expect(seen.at(-1)).toEqual({ downloadedBytes: totalBytes, totalBytes });
+  expect(seen.map((each) => each.downloadedBytes)).toEqual(
+    seen.map((each) => each.downloadedBytes).toSorted((one, other) => one - other),
+  );
+  expect(seen.some(({ downloadedBytes }) => downloadedBytes > 0 && downloadedBytes < large.length)).toBe(true);
 });
 
 test("an image that the engine has is downloaded all the same while a layer of it is not verified", async () => {

@@ -46,7 +46,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
       `${order.workspaceId} ${first.pull.pinnedReference}`,
       async () => {
         const authorized = await authorize(order, signal);
-        if (authorized.unverified.length > 0) await withVerifiedLayers(authorized, order.workspaceId, signal);
+        if (authorized.unverified.length > 0) await withVerifiedLayers(authorized, order, signal);
         return imageOf(authorized);
       },
       signal,

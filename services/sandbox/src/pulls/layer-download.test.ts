@@ -35,7 +35,14 @@ function digestOf(bytes: Buffer): string {
 /** Downloads what should be `packed` from a registry that answers so, and reads the file. */
 async function download(
   listener: RequestListener,
-  o: { bytes?: Buffer; diffId?: string; sizeBytes?: number; maxUnpackedBytes?: number; allow?: string[] } = {},
+  o: {
+    bytes?: Buffer;
+    diffId?: string;
+    sizeBytes?: number;
+    maxUnpackedBytes?: number;
+    allow?: string[];
+    received?: number[];
+  } = {},
 ): Promise<Buffer> {
   const server = createServer(listener).listen(0, "127.0.0.1");
   servers.push(server);
@@ -61,6 +68,7 @@ async function download(
       file,
       unpackInTurn: (work) => work(),
       onDownload: async () => {},
+      onReceived: (_layer, bytes) => o.received?.push(bytes),
       onUnpacked,
       signal,
     });
@@ -139,16 +147,20 @@ test("frames of Zstandard that an engine unpacks, and we don't, are refused", as
 
 test("a download that was cut off goes on where it was", async () => {
   const ranges: (string | undefined)[] = [];
+  const received: number[] = [];
   const half = Math.floor(packed.length / 2);
-  const bytes = await download((request, response) => {
+  const serve: RequestListener = (request, response) => {
     ranges.push(request.headers.range);
     const from = Number(/\d+/.exec(request.headers.range ?? "")?.[0] ?? 0);
     response.writeHead(from > 0 ? 206 : 200, { "content-length": packed.length - from });
     if (from > 0) return response.end(packed.subarray(from));
     return response.write(packed.subarray(0, half), () => setTimeout(() => response.destroy(), 50));
-  });
+  };
+  const bytes = await download(serve, { received });
   expect(bytes).toEqual(packed);
   expect(ranges).toHaveLength(2);
+  expect(received).toEqual(received.toSorted((one, other) => one - other));
+  expect(received.at(-1)).toBe(packed.length);
 });
 
 test("a registry that can't resume starts from the beginning", async () => {

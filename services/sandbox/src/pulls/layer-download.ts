@@ -27,6 +27,7 @@ const chunkSize = 256 * 1024;
  *
  * @param unpackInTurn runs the work of unpacking when its turn has come
  * @param onDownload gets how many more bytes are going to be written to the file; what it throws ends the download
+ * @param onReceived gets how much of the layer has come
  * @param onUnpacked gets how many more bytes, and files and folders, it has when unpacked, before they go; what it
  * throws ends the download
  * @throws RegistryError, `not_found` where the registry answers with something else
@@ -38,6 +39,7 @@ export async function downloadLayer(o: {
   file: string;
   unpackInTurn: <T>(work: () => Promise<T>) => Promise<T>;
   onDownload: (bytes: number) => Promise<void>;
+  onReceived: (layer: Layer, bytes: number) => void;
   onUnpacked: (bytes: number, entries: number) => Promise<void>;
   signal: AbortSignal;
 }): Promise<void> {
@@ -58,6 +60,7 @@ async function downloadBytes(o: {
   layer: Layer;
   file: string;
   onDownload: (bytes: number) => Promise<void>;
+  onReceived: (layer: Layer, bytes: number) => void;
   signal: AbortSignal;
 }): Promise<boolean> {
   const { source, registryHost, layer, signal } = o;
@@ -79,6 +82,7 @@ async function downloadBytes(o: {
           await writeAt(target, chunk, received);
           hash.update(chunk);
           received += chunk.length;
+          o.onReceived(layer, received);
         }
         if (received === layer.sizeBytes) return hash.digest("hex") === expected;
       } catch (error) {

@@ -9,7 +9,7 @@ import pLimit from "p-limit";
 import { createDiskReservations } from "./disk-reservations.ts";
 import { downloadLayer, type Layer } from "./layer-download.ts";
 import { makeProcessFolder } from "./process-folder.ts";
-import { type AuthorizedPull, sizeOf } from "./pull-authorization.ts";
+import { type AuthorizedPull, type PullOrder, sizeOf } from "./pull-authorization.ts";
 import type { ServedFile } from "./pull-endpoint.ts";
 
 /** How large an image's layers may be when unpacked, as a multiple of how large they may be packed. */
@@ -50,7 +50,7 @@ export interface VerifiedLayers {
 /** Runs work once the unverified layers of a pull are downloaded and verified, while their files are there. */
 export type WithVerifiedLayers = (
   authorized: AuthorizedPull,
-  workspaceId: string,
+  order: Pick<PullOrder, "workspaceId" | "onProgress">,
   signal: AbortSignal,
   work?: (layers: VerifiedLayers) => Promise<void>,
 ) => Promise<void>;
@@ -69,7 +69,7 @@ export function createLayerDownloads(o: LayerDownloadsOptions): WithVerifiedLaye
     return processFolder;
   }
 
-  return async ({ pull, unverified }, workspaceId, callerSignal, work) => {
+  return async ({ pull, unverified }, { workspaceId, onProgress }, callerSignal, work) => {
     const { registryHost } = pull;
     const source = openSource(o.client, pull);
     const folder = await mkdtemp(join(await openProcessFolder(), "image-"));
@@ -95,10 +95,16 @@ export function createLayerDownloads(o: LayerDownloadsOptions): WithVerifiedLaye
       // What an engine unpacks is on this machine's disk.
       if (o.hasEngine) await reservation.reserve(0, bytes);
     };
+    const received = new Map<Layer, number>();
+    const onReceived = (layer: Layer, bytes: number) => {
+      received.set(layer, bytes);
+      onProgress?.({ downloadedBytes: sum(received.values()), totalBytes: sizeOf([...received.keys()]) });
+    };
     const add = async (layers: readonly Layer[]) => {
       // Before anything is downloaded in vain.
       await reservation.check((o.hasEngine ? 2 : 1) * sizeOf(layers));
-      const options = { workspaceId, source, registryHost, folder, onDownload, onUnpacked, signal };
+      for (const layer of layers) onReceived(layer, 0);
+      const options = { workspaceId, source, registryHost, folder, onDownload, onReceived, onUnpacked, signal };
       reservation.setWaiting(true);
       for (const [digest, file] of await downloadAll(layers, options)) files.set(digest, file);
       reservation.setWaiting(false);
@@ -118,6 +124,12 @@ export function createLayerDownloads(o: LayerDownloadsOptions): WithVerifiedLaye
   };
 }
 
+function sum(numbers: Iterable<number>): number {
+  let total = 0;
+  for (const each of numbers) total += each;
+  return total;
+}
+
 function tooSlow(): DomainError {
   return new DomainError("RUNTIME_UNAVAILABLE", "The image came too slowly while another needed its disk space.");
 }
@@ -134,6 +146,7 @@ interface ParallelDownloadOptions {
   registryHost: string;
   folder: string;
   onDownload(bytes: number): Promise<void>;
+  onReceived(layer: Layer, bytes: number): void;
   onUnpacked(bytes: number, entries: number): Promise<void>;
   signal: AbortSignal;
 }

@@ -15,6 +15,13 @@ export interface PullOrder {
   readonly registryId: string;
   /** host/repository:tag or host/repository@digest. */
   readonly reference: string;
+  /** Hears how much of the layers that have to be downloaded has come, of all of them together. */
+  readonly onProgress?: ((now: DownloadProgress) => void) | undefined;
+}
+
+export interface DownloadProgress {
+  downloadedBytes: number;
+  totalBytes: number;
 }
 
 /** A pull that image-registry has authorized. */
