@@ -20,6 +20,7 @@ import { createGuardedRequest } from "@sandgate/registry-client/guarded-request"
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { consumeEvents } from "./consumers.ts";
 import { openEnv } from "./domain/env.ts";
+import type { Quotas } from "./domain/quota.ts";
 import { workspacePurged } from "./events.ts";
 import { createFileHandlers } from "./handlers/files.ts";
 import { createProcessHandlers } from "./handlers/processes.ts";
@@ -177,13 +178,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           images,
           workspaces,
           keyring,
-          quotas: {
-            workspace: { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb },
-            user: { maxSandboxes: settings.maxSandboxesOfUser, maxMemoryMb: settings.maxMemoryMbOfUser },
-            installation: { maxSandboxes: settings.maxSandboxesInAll, maxMemoryMb: settings.maxMemoryMbInAll },
-            maxRecordBytes: settings.recordsMb * mebibyte,
-            maxFailuresPerHour: settings.failuresPerHour,
-          },
+          quotas: quotasOf(settings),
           installationId,
           runtimeProblem: reconciler.runtimeProblem,
           diskShortage: diskSpace.shortage,
@@ -246,6 +241,16 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     },
     endWaits: () => draining.abort(),
     flush: uses.flush,
+  };
+}
+
+function quotasOf(settings: SandboxSettings): Quotas {
+  return {
+    workspace: { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb },
+    user: { maxSandboxes: settings.maxSandboxesOfUser, maxMemoryMb: settings.maxMemoryMbOfUser },
+    installation: { maxSandboxes: settings.maxSandboxesInAll, maxMemoryMb: settings.maxMemoryMbInAll },
+    maxRecordBytes: settings.recordsMb * mebibyte,
+    maxFailuresPerHour: settings.failuresPerHour,
   };
 }
 
