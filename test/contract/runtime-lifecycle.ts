@@ -49,6 +49,31 @@ export function describeLife(test: RuntimeTest): void {
       expect(await harness.readLogs(spec.sandboxId)).toBe("done\n");
     });
 
+    test("runs a command instead of the image's, and gives variables, both as they are", async ({
+      harness,
+      specOf,
+      ensure,
+      see,
+    }) => {
+      const image = await harness.makeImage(["sh", "-c", 'echo "image $GREETING"; exit 3']);
+      const greeting = "a $HOME $(GREETING) $$ 'b' = ü";
+      const env = { names: ["EMPTY", "GREETING"], find: async () => ({ EMPTY: "", GREETING: greeting }) };
+      const command = ["sh", "-c", 'echo "$0 $GREETING<$EMPTY>"; exit 4', "$(GREETING) $$ $HOME"];
+      const [ofImage, own] = [
+        { ...specOf(image), env },
+        { ...specOf(image), env, command },
+      ];
+      for (const [spec, exitCode] of [
+        [ofImage, 3],
+        [own, 4],
+      ] as const) {
+        await ensure(spec);
+        expect(await see(spec.sandboxId, "exited")).toMatchObject({ exitCode });
+      }
+      expect(await harness.readLogs(ofImage.sandboxId)).toBe(`image ${greeting}\n`);
+      expect(await harness.readLogs(own.sandboxId)).toBe(`$(GREETING) $$ $HOME ${greeting}<>\n`);
+    });
+
     test("refuses a command that is not in the image, each time, in words of ours", async ({
       harness,
       runtime,

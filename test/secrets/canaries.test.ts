@@ -344,7 +344,14 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
     const image = { name: "i", image: `${registry.host}/none:1`, memory_mb: 256, registry_id: created.body.id };
     const { body: made } = await send("POST", "/sandbox-images", { body: image, headers: others });
     // The engine can't be reached, so that this fails.
-    await send("POST", "/sandboxes/provision", { body: { image_id: made.id }, headers: others });
+    const env = { TOKEN: secretOf("environment variable") };
+    expect((await send("POST", "/sandboxes/provision", { body: { image_id: made.id, env }, headers })).status).toBe(
+      201,
+    );
+    await send("POST", "/sandboxes/provision", {
+      body: { image_id: made.id, env: { ...env, "": env.TOKEN } },
+      headers: others,
+    });
   }
 
   /**
