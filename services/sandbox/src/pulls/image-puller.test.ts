@@ -179,6 +179,28 @@ test("tells how much of the layers has come, from nothing to all of them", async
   expect(seen.some(({ downloadedBytes }) => downloadedBytes > 0 && downloadedBytes < large.length)).toBe(true);
 });
 
+test("tells all who want an image how far the pull of the first is", async () => {
+  const isFirstPiece = Promise.withResolvers<void>();
+  const areBoth = Promise.withResolvers<void>();
+  const heard: DownloadProgress[] = [];
+  let heardBefore: DownloadProgress | undefined;
+  const { puller } = open({
+    async onPiece() {
+      isFirstPiece.resolve();
+      await areBoth.promise;
+    },
+    async pull() {
+      heardBefore ??= heard.at(-1);
+    },
+  });
+  const pulls = [puller.pull({ ...order, onProgress: () => {} }, signal)];
+  await isFirstPiece.promise;
+  pulls.push(puller.pull({ ...order, onProgress: (now) => heard.push(now) }, signal));
+  areBoth.resolve();
+  await Promise.all(pulls);
+  expect(heardBefore).toEqual({ downloadedBytes: content.length, totalBytes: content.length });
+});
+
 test("an image that the engine has is downloaded all the same while a layer of it is not verified", async () => {
   const { events, pull } = open();
   await pull();

@@ -55,18 +55,47 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
 
   const makeReady = destination ? createEnginePulls({ destination, authorize, withVerifiedLayers }) : verifyLayers;
 
+  const shareProgress = createSharedProgress();
+
   return {
     async pull(order, signal) {
+      const { shared, leave } = shareProgress(order);
       try {
-        return await makeReady(order, await authorize(order, signal), signal);
+        return await makeReady(shared, await authorize(order, signal), signal);
       } catch (error) {
         signal.throwIfAborted();
         throw toDomainError(error);
+      } finally {
+        leave();
       }
     },
     async findAccess(order, signal) {
       return accessOf(await o.authorizePull(order, signal));
     },
+  };
+}
+
+type ProgressListener = NonNullable<PullOrder["onProgress"]>;
+
+/** Makes what tells all who want the same image how far its one pull is. */
+function createSharedProgress() {
+  const listeners = new Map<string, Set<ProgressListener>>();
+  return (order: PullOrder): { shared: PullOrder; leave(): void } => {
+    const { workspaceId, registryId, reference, onProgress } = order;
+    if (!onProgress) return { shared: order, leave() {} };
+    const key = JSON.stringify([workspaceId, registryId, reference]);
+    const all = listeners.get(key) ?? new Set();
+    listeners.set(key, all.add(onProgress));
+    const tellAll: ProgressListener = (now) => {
+      for (const listener of all) listener(now);
+    };
+    return {
+      shared: { ...order, onProgress: tellAll },
+      leave() {
+        all.delete(onProgress);
+        if (all.size === 0 && listeners.get(key) === all) listeners.delete(key);
+      },
+    };
   };
 }
 
