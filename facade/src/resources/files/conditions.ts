@@ -3,7 +3,7 @@ import type { FastifyRequest } from "fastify";
 
 // RFC 9110, 8.8.3: a tag in quotes, perhaps weak.
 const entityTag = /^(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"$/;
-const singleRange = /^bytes\s*=\s*(\d*)\s*-\s*(\d*)$/i;
+const singleRange = /^bytes=(\d*)-(\d*)$/i;
 const maxOffset = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** What must hold of a file that is changed, of headers that were checked. */
