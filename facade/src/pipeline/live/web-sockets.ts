@@ -91,7 +91,6 @@ export function addWebSocketRoute(
   app.route({
     ...route,
     method: "GET",
-    exposeHeadRoute: false,
     async preHandler(request, reply) {
       if (!request.ws) throw validationError([{ field: "header.upgrade", issue: "must be websocket" }]);
       const offered = request.headers["sec-websocket-protocol"]?.split(",").map((each) => each.trim());
