@@ -2,6 +2,8 @@ import { openTestCluster, probeCluster } from "@sandgate/test-support/cluster";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { clusterHost, testSandboxesOn } from "../conformance/sandbox-host.ts";
+import { type RunningService, suiteSettings, testRunning } from "../conformance/target.ts";
 import { startOnCluster } from "../platform/on-cluster.ts";
 import { openOperator } from "../platform/operator.ts";
 import { isRemoved, linesOf, type PodsPlatform, reaches, registerImage, testPods } from "./pods.ts";
@@ -15,20 +17,29 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
   const closing = new AsyncDisposableStack();
   let platform: PodsPlatform;
   let adminUrl: string;
+  let registryHost: string;
+  let service: RunningService;
 
   beforeAll(async () => {
     const cluster = closing.adopt(await openTestCluster(), (each) => each.stop());
     const registry = closing.adopt(await startRegistry(), (each) => each.stop());
     const credential = { username: "alice", password: "correct horse" };
     const privateRegistry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
-    const local = closing.adopt(await startOnCluster(cluster, { collects: cluster.own !== undefined }), (each) =>
-      each.stop(),
+    registryHost = cluster.registry ?? registry.host;
+    const local = closing.adopt(
+      await startOnCluster(cluster, {
+        collects: cluster.own !== undefined,
+        helperRegistry: registryHost,
+        settings: suiteSettings,
+      }),
+      (each) => each.stop(),
     );
     ({ adminUrl } = local);
+    service = { ...local, urls: [local.url] };
     platform = {
       cluster,
       operator: await openOperator(local),
-      registry: cluster.registry ?? registry.host,
+      registry: registryHost,
       privateRegistry: { host: privateRegistry.host, credential },
       collects: cluster.own !== undefined,
       kill: () => local.kill(),
@@ -50,4 +61,16 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
   });
 
   testPods(() => platform);
+
+  testRunning(() => service);
+  testSandboxesOn(() => clusterHost({ kubectl: platform.cluster.kubectl, registry: registryHost }));
+  describe("commands, as on an engine", async () => {
+    await import("../conformance/commands.test.ts");
+  });
+  describe("terminals, as on an engine", async () => {
+    await import("../conformance/terminals.test.ts");
+  });
+  describe("files, as on an engine", async () => {
+    await import("../conformance/files.test.ts");
+  });
 });

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { ApiProxy } from "@sandgate/test-support/api-proxy";
 import type { TestCluster } from "@sandgate/test-support/cluster";
 import { applyRights, createToken, deployed, writeSandboxKubeconfig } from "../deploy/cluster-rights.ts";
+import { pushHelperImage } from "./helper-image.ts";
 import { startPlatform, type TestPlatform } from "./local.ts";
 
 interface OnCluster {
@@ -14,6 +15,8 @@ interface OnCluster {
    * here.
    */
   collects?: boolean;
+  /** `host:port` of a registry that nodes pull the helper from; sandboxes have none unless given. */
+  helperRegistry?: string;
   /** More of them. */
   settings?: Readonly<Record<string, string>>;
 }
@@ -37,6 +40,7 @@ export async function settingsOnCluster(cluster: TestCluster, o: OnCluster = {})
     SANDGATE_RUNTIME: `kubernetes:${o.proxy ? await o.proxy.writeKubeconfig(kubeconfig) : kubeconfig}`,
     SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
     SANDGATE_REGISTRY_ALLOW: ["127.0.0.0/8", ...(cluster.registry ? [cluster.registry] : [])].join(),
+    ...(o.helperRegistry && { SANDGATE_HELPER_IMAGE: await pushHelperImage(o.helperRegistry) }),
     ...(o.collects && (await settingsOfCollector(cluster))),
     ...o.settings,
   };
