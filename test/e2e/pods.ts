@@ -116,7 +116,7 @@ export function testPods(platform: () => PodsPlatform): void {
       const exited = await operator.provision(await registerImage(platform(), ["sh", "-c", "exit 4"]));
       expect(await reaches(platform(), exited, "failed", "exited")).toMatchObject({ exit_code: 4 });
       const missing = await operator.provision(await registerImage(platform(), ["/no/such/program"]));
-      expect((await reaches(platform(), missing, "failed", "start_failed")).message).toContain("/no/such/program");
+      expect((await reaches(platform(), missing, "failed", "start_failed")).message).toContain("lacks its command");
       const lost = await operator.provisionReady(await registerImage(platform(), ["sleep", "3600"]));
       await cluster.call("DELETE", podPath(lost), {});
       await reaches(platform(), lost, "failed", "runtime_lost");
