@@ -7,8 +7,8 @@ import { openTarget, type Target, type Tenant } from "./target.ts";
 
 /** What is in the sandbox before the tests, beside what they make. */
 const script = `
-mkdir -p /work/full /work/closed /data
-cd /work
+mkdir -p /site/full /site/closed /data
+cd /site
 mkfifo fifo
 echo inside > full/inner
 echo target > data.txt
@@ -49,7 +49,7 @@ describe.runIf(await requireSandboxHost())(
       const image_id = expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201).id;
       id = expectStatus(await target.post("/sandboxes/provision", { image_id }, as(owner)), 201).id;
       expectStatus(await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 240 }, as(owner)), 200);
-      await until(async () => expect((await read("/work/ready")).status).toBe(200), { intervalMs: 100 });
+      await until(async () => expect((await read("/site/ready")).status).toBe(200), { intervalMs: 100 });
     });
     afterAll(async () => {
       if (id) await target.delete(`/sandboxes/${id}`, as(owner));
