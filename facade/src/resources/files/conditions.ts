@@ -1,5 +1,6 @@
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import type { FastifyRequest } from "fastify";
+import { checkQueryPath } from "./paths.ts";
 
 // RFC 9110, 8.8.3: a tag in quotes, perhaps weak.
 const entityTag = /^(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"$/;
@@ -18,7 +19,12 @@ function toOpaqueTag(tag: string): string {
   return tag.startsWith('"') ? tag.slice(1, -1) : tag;
 }
 
-export function checkIfMatch({ headers }: Pick<FastifyRequest, "headers">): Violation[] {
+/** What is wrong with a request that changes the file of its query, beyond the types of its fields. */
+export function checkChange(request: FastifyRequest): Violation[] {
+  return [...checkQueryPath(request), ...checkIfMatch(request)];
+}
+
+function checkIfMatch({ headers }: Pick<FastifyRequest, "headers">): Violation[] {
   const { "if-match": match } = headers;
   if (typeof match !== "string") return [];
   const tags = splitTags(match);

@@ -2,6 +2,7 @@ import type { ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
 import { FileService, type ReadFileResponse } from "@sandgate/proto/sandbox/v1/files";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
+import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { receiveBody, sendBody } from "../../pipeline/live/bodies.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
@@ -9,14 +10,13 @@ import type { RoutePlugin } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
-import { checkIfMatch, preconditionOf, rangeOf } from "./conditions.ts";
+import { checkChange, preconditionOf, rangeOf } from "./conditions.ts";
 import { fromMode, toDownloadHeaders, toEntry, toEtag } from "./mapping.ts";
 import { checkQueryPath, pathOf } from "./paths.ts";
 import { bytesOf, Entry, PathQuery, RangeHeaders, WriteHeaders, WriteQuery } from "./schemas.ts";
 
 const { method: rpc } = FileService;
 const tags = ["Files"];
-const errors = ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_READY", "NOT_FOUND", "CONFLICT"] as const;
 
 /** The contents of files. */
 export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
@@ -26,7 +26,7 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
   app.get(
     "/sandboxes/:sandbox_id/files",
     {
-      config: { rules: { rpc: rpc.readFile, audit: "file.read", errors, check: checkQueryPath } },
+      config: { rules: { rpc: rpc.readFile, audit: "file.read", errors: ofThingInSandbox, check: checkQueryPath } },
       schema: {
         tags,
         summary: "Read a file",
@@ -60,7 +60,7 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
   app.put(
     "/sandboxes/:sandbox_id/files",
     {
-      config: { rules: { rpc: rpc.writeFile, audit: "file.write", errors, check: checkWrite } },
+      config: { rules: { rpc: rpc.writeFile, audit: "file.write", errors: ofThingInSandbox, check: checkChange } },
       schema: {
         tags,
         summary: "Write a file",
@@ -101,10 +101,6 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
       logger.warn({ request_id: request.id, route: request.pattern, err }, "a download broke off");
   }
 };
-
-function checkWrite(request: FastifyRequest) {
-  return [...checkQueryPath(request), ...checkIfMatch(request)];
-}
 
 /** The length of a body, where the client tells it. */
 function sizeOf({ headers }: FastifyRequest): { size?: bigint } {

@@ -1,12 +1,12 @@
 import { FileService } from "@sandgate/proto/sandbox/v1/files";
-import type { FastifyRequest } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
+import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
-import { checkIfMatch, preconditionOf } from "./conditions.ts";
+import { checkChange, preconditionOf } from "./conditions.ts";
 import { fromMode, toEntry, toEtag } from "./mapping.ts";
 import { checkPaths, checkQueryPath, pathOf } from "./paths.ts";
 import {
@@ -24,7 +24,6 @@ import {
 
 const { method: rpc } = FileService;
 const tags = ["Files"];
-const errors = ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_READY", "NOT_FOUND", "CONFLICT"] as const;
 /** Of a call that goes through all of a folder; the sandbox service's own limit is shorter. */
 const folderMs = 130_000;
 
@@ -33,7 +32,7 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
   app.patch(
     "/sandboxes/:sandbox_id/files",
     {
-      config: { rules: { rpc: rpc.setMode, audit: "file.write", errors, check: checkChange } },
+      config: { rules: { rpc: rpc.setMode, audit: "file.write", errors: ofThingInSandbox, check: checkChange } },
       schema: {
         tags,
         summary: "Set the permissions of a file or folder",
@@ -57,7 +56,7 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
   app.delete(
     "/sandboxes/:sandbox_id/files",
     {
-      config: { rules: { rpc: rpc.deleteEntry, audit: "file.delete", errors, check: checkChange } },
+      config: { rules: { rpc: rpc.deleteEntry, audit: "file.delete", errors: ofThingInSandbox, check: checkChange } },
       schema: {
         tags,
         summary: "Delete a file or folder",
@@ -81,7 +80,7 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
   app.get(
     "/sandboxes/:sandbox_id/files/entry",
     {
-      config: { rules: { rpc: rpc.getEntry, audit: "file.read", errors, check: checkQueryPath } },
+      config: { rules: { rpc: rpc.getEntry, audit: "file.read", errors: ofThingInSandbox, check: checkQueryPath } },
       schema: {
         tags,
         summary: "Describe a file or folder",
@@ -101,7 +100,7 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
   app.get(
     "/sandboxes/:sandbox_id/files/entries",
     {
-      config: { rules: { rpc: rpc.listEntries, audit: "file.list", errors, check: checkQueryPath } },
+      config: { rules: { rpc: rpc.listEntries, audit: "file.list", errors: ofThingInSandbox, check: checkQueryPath } },
       schema: {
         tags,
         summary: "List a folder",
@@ -130,7 +129,7 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
         rules: {
           rpc: rpc.makeDirectory,
           audit: "file.write",
-          errors,
+          errors: ofThingInSandbox,
           check: ({ body }) => checkPaths("body", body, "path"),
         },
       },
@@ -165,7 +164,7 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
         rules: {
           rpc: rpc.moveEntry,
           audit: "file.move",
-          errors,
+          errors: ofThingInSandbox,
           check: ({ body }) => checkPaths("body", body, "from", "to"),
         },
       },
@@ -197,8 +196,4 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
 /** The sandbox and the path that a request names. */
 function placeOf({ params, query }: { params: { sandbox_id: string }; query: Record<string, unknown> }) {
   return { sandbox: sandboxIdOf(params.sandbox_id), path: pathOf(query) };
-}
-
-function checkChange(request: FastifyRequest) {
-  return [...checkQueryPath(request), ...checkIfMatch(request)];
 }

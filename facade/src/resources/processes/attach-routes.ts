@@ -2,6 +2,7 @@ import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import type { Static } from "typebox";
 import { requireKnownOrigin } from "../../pipeline/admission/cors.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
+import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { addWebSocketRoute } from "../../pipeline/live/web-sockets.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { toIsoMillis } from "../../pipeline/messages/times.ts";
@@ -9,7 +10,6 @@ import type { RoutePlugin } from "../../pipeline/route.ts";
 import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { attach } from "./attach.ts";
 import { idsOf } from "./mapping.ts";
-import { ofProcess } from "./rules.ts";
 import { AttachQuery, ProcessParams, Ticket } from "./schemas.ts";
 
 const { method: rpc } = ProcessService;
@@ -23,7 +23,7 @@ export const attachRoutes: RoutePlugin = async (app, context) => {
   app.post(
     "/sandboxes/:sandbox_id/processes/:process_id/tickets",
     {
-      config: { rules: { rpc: rpc.createTicket, audit: "process.write", errors: ofProcess } },
+      config: { rules: { rpc: rpc.createTicket, audit: "process.write", errors: ofThingInSandbox } },
       schema: {
         tags,
         summary: "Make a ticket for a browser",
@@ -47,7 +47,7 @@ export const attachRoutes: RoutePlugin = async (app, context) => {
     url: "/sandboxes/:sandbox_id/processes/:process_id/attach",
     protocol,
     config: {
-      rules: { rpc: rpc.readOutput, audit: "process.write", errors: [...ofProcess, "FORBIDDEN"], tickets: true },
+      rules: { rpc: rpc.readOutput, audit: "process.write", errors: [...ofThingInSandbox, "FORBIDDEN"], tickets: true },
     },
     schema: {
       tags,
@@ -72,7 +72,6 @@ export const attachRoutes: RoutePlugin = async (app, context) => {
         processes,
         ids: idsOf(paramsOf(request)),
         call: () => callFor(request, { signal }),
-        onSignal: () => undefined,
       });
     },
   });

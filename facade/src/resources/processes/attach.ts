@@ -1,9 +1,9 @@
 import type { CallOptions, Client } from "@connectrpc/connect";
-import { DomainError, hasReason, invalid } from "@sandgate/kit/base/domain-error";
+import { hasReason, invalid } from "@sandgate/kit/base/domain-error";
 import type { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import type { WebSocket } from "ws";
 import { fromSignalName, toProcess } from "./mapping.ts";
-import { pieceOf } from "./output.ts";
+import { outputBrokeOff, pieceOf } from "./output.ts";
 
 /** The first byte of a binary frame. */
 const inputByte = 0;
@@ -17,8 +17,6 @@ interface Attached {
   ids: { sandbox: string; processId: string };
   /** Options of a call that lasts as long as the socket. */
   call: () => CallOptions;
-  /** Somebody sends the process a signal. */
-  onSignal(): void;
 }
 
 /** Connects a socket to a process until that has ended. Output before `after` is left out. */
@@ -41,7 +39,7 @@ async function sendOutput(socket: WebSocket, after: number, { processes, ids, ca
     if ("gap" in piece) await send(socket, JSON.stringify({ type: "gap", bytes: piece.gap }));
     else await send(socket, Buffer.concat([outputBytes[piece.stream], piece.bytes]));
   }
-  throw new DomainError("UPSTREAM_ERROR", "The output of the process ended before the process.");
+  throw outputBrokeOff();
 }
 
 /** Waits for the client once much is on the way to it. One that answers no ping is cut off. */
@@ -55,11 +53,7 @@ async function send(socket: WebSocket, frame: string | Buffer): Promise<void> {
 }
 
 /** Passes on what the client sends: input in its order, all else at once. */
-function receive(
-  socket: WebSocket,
-  { processes, ids, call, onSignal }: Attached,
-  fail: (error: unknown) => void,
-): void {
+function receive(socket: WebSocket, { processes, ids, call }: Attached, fail: (error: unknown) => void): void {
   const input = createInput({
     write: (data, eof) => processes.writeStdin({ ...ids, data, eof }, { ...call(), timeoutMs: 45_000 }),
     onWaiting(bytes) {
@@ -76,7 +70,7 @@ function receive(
         return;
       case "signal":
         await processes.signalProcess({ ...ids, signal: fromSignalName(frame.signal) }, call());
-        return onSignal();
+        return;
       case "eof":
         return input.add(Buffer.alloc(0), true);
     }

@@ -1,4 +1,3 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { OutputEvent } from "@sandgate/proto/helper/v1/process";
 import type { FastifyReply, FastifyRequest } from "fastify";
@@ -6,7 +5,7 @@ import { endReasonOf } from "../../pipeline/live/end-reason.ts";
 import { formatEvent, sendEvents } from "../../pipeline/live/event-stream.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { toProcess } from "./mapping.ts";
-import { createOutputEncoder, type OutputItem } from "./output.ts";
+import { createOutputEncoder, type OutputItem, outputBrokeOff } from "./output.ts";
 
 /** What a route that streams events of a process answers, in the reference. */
 export const eventStream = {
@@ -47,7 +46,7 @@ export async function* toServerEvents(
     yield formatEvent({ id, event: "exit", data: toProcess(event.event.value) });
     return;
   }
-  throw new DomainError("UPSTREAM_ERROR", "The output of the process ended before the process.");
+  throw outputBrokeOff();
 }
 
 function formatItem({ id, type, ...data }: OutputItem): string {

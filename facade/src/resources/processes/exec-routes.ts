@@ -1,15 +1,16 @@
-import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
+import type { Violation } from "@sandgate/kit/base/domain-error";
 import { OutputStream, type Process } from "@sandgate/proto/helper/v1/process";
 import { ProcessService, type RunCommandResponse } from "@sandgate/proto/sandbox/v1/processes";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
+import { inSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { eventStream, eventsDescription, sendProcessEvents, toServerEvents, wantsEvents } from "./events.ts";
 import { checkCommand, fromCommand, toBodyError, toProcess } from "./mapping.ts";
-import { inSandbox } from "./rules.ts";
+import { outputBrokeOff } from "./output.ts";
 import { ExecBody, ExecHeaders, ExecResult } from "./schemas.ts";
 
 const { method: rpc } = ProcessService;
@@ -110,7 +111,7 @@ async function collectResult(events: AsyncIterable<RunCommandResponse>): Promise
       stderrTruncated,
     };
   }
-  throw new DomainError("UPSTREAM_ERROR", "The output of the command ended before the command.");
+  throw outputBrokeOff();
 }
 
 function checkExec({ body, headers }: FastifyRequest): Violation[] {

@@ -3,6 +3,7 @@ import { type Process, ProcessState } from "@sandgate/proto/helper/v1/process";
 import { ProcessService, ReadOutputResponseSchema } from "@sandgate/proto/sandbox/v1/processes";
 import type { FastifyRequest } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
+import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { eventStreamHeaders } from "../../pipeline/live/event-stream.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
@@ -12,7 +13,6 @@ import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { eventStream, eventsDescription, sendProcessEvents, toServerEvents, wantsEvents } from "./events.ts";
 import { idsOf, toProcess } from "./mapping.ts";
 import { createOutputEncoder, type OutputItem } from "./output.ts";
-import { ofProcess } from "./rules.ts";
 import { InputQuery, OutputHeaders, OutputQuery, ProcessOutput, ProcessParams, TakenInput } from "./schemas.ts";
 
 const { method: rpc } = ProcessService;
@@ -73,7 +73,7 @@ export const outputRoutes: RoutePlugin = async (app, { clients, live, logger }) 
   app.get(
     "/sandboxes/:sandbox_id/processes/:process_id/output",
     {
-      config: { rules: { rpc: rpc.readOutput, audit: "process.read", errors: ofProcess } },
+      config: { rules: { rpc: rpc.readOutput, audit: "process.read", errors: ofThingInSandbox } },
       schema: {
         tags,
         summary: "Read or follow a process's output",
@@ -119,7 +119,7 @@ export const outputRoutes: RoutePlugin = async (app, { clients, live, logger }) 
       "/sandboxes/:sandbox_id/processes/:process_id/stdin",
       {
         bodyLimit: maxInputBytes,
-        config: { rules: { rpc: rpc.writeStdin, audit: "process.write", errors: ofProcess, bytes: true } },
+        config: { rules: { rpc: rpc.writeStdin, audit: "process.write", errors: ofThingInSandbox, bytes: true } },
         schema: {
           tags,
           summary: "Write to a process's standard input",

@@ -1,8 +1,14 @@
 import { isUtf8 } from "node:buffer";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type OutputEvent, OutputStream } from "@sandgate/proto/helper/v1/process";
 import type { Encoding, streams } from "./schemas.ts";
 
 type Stream = (typeof streams)[number];
+
+/** The error of output that ends without telling of its process's end. */
+export function outputBrokeOff(): DomainError {
+  return new DomainError("UPSTREAM_ERROR", "The connection to the sandbox broke off before the process ended.");
+}
 
 /** Output of a process, or how many bytes of it are gone. `id`: bytes of output up to and with it. */
 export type OutputItem =

@@ -1,5 +1,6 @@
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { callFor } from "../../pipeline/base/request-context.ts";
+import { inSandbox, ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
@@ -7,7 +8,6 @@ import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../p
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { checkCommand, fromCommand, fromSignalName, fromStateNames, idsOf, toBodyError, toProcess } from "./mapping.ts";
-import { inSandbox, ofProcess } from "./rules.ts";
 import {
   ProcessList,
   ProcessParams,
@@ -95,7 +95,7 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
   app.get(
     "/sandboxes/:sandbox_id/processes/:process_id",
     {
-      config: { rules: { rpc: rpc.getProcess, audit: "process.read", errors: ofProcess } },
+      config: { rules: { rpc: rpc.getProcess, audit: "process.read", errors: ofThingInSandbox } },
       schema: {
         tags,
         summary: "Read a process",
@@ -113,7 +113,7 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
   app.post(
     "/sandboxes/:sandbox_id/processes/:process_id/wait",
     {
-      config: { rules: { rpc: rpc.waitProcess, audit: "process.read", errors: ofProcess, optionalBody: true } },
+      config: { rules: { rpc: rpc.waitProcess, audit: "process.read", errors: ofThingInSandbox, optionalBody: true } },
       schema: {
         tags,
         summary: "Wait until a process has ended",
@@ -142,7 +142,7 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
   app.post(
     "/sandboxes/:sandbox_id/processes/:process_id/signal",
     {
-      config: { rules: { rpc: rpc.signalProcess, audit: "process.signal", errors: ofProcess } },
+      config: { rules: { rpc: rpc.signalProcess, audit: "process.signal", errors: ofThingInSandbox } },
       schema: {
         tags,
         summary: "Send a signal",
@@ -163,7 +163,7 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
   app.put(
     "/sandboxes/:sandbox_id/processes/:process_id/pty",
     {
-      config: { rules: { rpc: rpc.resizeTerminal, audit: "process.write", errors: ofProcess } },
+      config: { rules: { rpc: rpc.resizeTerminal, audit: "process.write", errors: ofThingInSandbox } },
       schema: {
         tags,
         summary: "Resize a terminal",
@@ -183,7 +183,7 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
   app.delete(
     "/sandboxes/:sandbox_id/processes/:process_id",
     {
-      config: { rules: { rpc: rpc.endProcess, audit: "process.end", errors: ofProcess } },
+      config: { rules: { rpc: rpc.endProcess, audit: "process.end", errors: ofThingInSandbox } },
       schema: {
         tags,
         summary: "End a process",

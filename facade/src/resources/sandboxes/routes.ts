@@ -2,6 +2,7 @@ import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import type { FastifyRequest } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
+import { inSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
@@ -140,7 +141,7 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
         rules: {
           rpc: rpc.extendSandbox,
           audit: "sandbox.extend",
-          errors: ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_READY", "CONFLICT"],
+          errors: inSandbox,
         },
       },
       schema: {
