@@ -4,7 +4,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Call } from "@sandgate/kit/rpc/context";
 
-/** The part of an id that follows from the Idempotency-Key; the rest follows from the request. */
+/** The part of an id that follows from the Idempotency-Key; the rest follows from it and the request. */
 const keyLength = "00000000-0000-8000".length;
 
 /**
@@ -20,8 +20,9 @@ export function processIdOf<D extends DescMessage>(
 ): string {
   const { user, idempotencyKey } = call;
   if (idempotencyKey === undefined) return newId();
+  // Half of it stays secret: who sees the id can't try out what the request said.
   const key = hash(JSON.stringify([user?.id ?? "", sandboxId, desc.typeName, idempotencyKey]));
-  const id = Buffer.concat([key.subarray(0, 8), hash(toBinary(desc, request)).subarray(0, 8)]);
+  const id = Buffer.concat([key.subarray(0, 8), hash(Buffer.concat([key, toBinary(desc, request)])).subarray(0, 8)]);
   id.writeUInt8((id.readUInt8(6) & 0x0f) | 0x80, 6);
   id.writeUInt8((id.readUInt8(8) & 0x3f) | 0x80, 8);
   return id.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
