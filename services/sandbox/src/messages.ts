@@ -7,7 +7,7 @@ import {
   SandboxSchema,
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
-import { checkCommand } from "./domain/command.ts";
+import { checkCommandOfSandbox } from "./domain/commands.ts";
 import { checkEnv } from "./domain/env.ts";
 import { checkName, generateName } from "./domain/names.ts";
 import {
@@ -63,7 +63,7 @@ function toPullProgress({ pull }: Sandbox) {
 export function toRequested(request: ProvisionSandboxRequest): Requested {
   const { name, labels, command, env, ttlSeconds, idleTimeoutSeconds } = request;
   checkName(name);
-  checkCommand(command);
+  checkCommandOfSandbox(command);
   checkEnv(env);
   const envNames = Object.keys(env).sort();
   return {

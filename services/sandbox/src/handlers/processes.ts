@@ -15,7 +15,7 @@ import {
   RunCommandRequestSchema,
   StartProcessRequestSchema,
 } from "@sandgate/proto/sandbox/v1/processes";
-import { requireCommand } from "../domain/commands.ts";
+import { checkCommand } from "../domain/commands.ts";
 import type { HelperConnections } from "../operations/helper-connections.ts";
 import { isConnectionLost, noSuchProcess } from "../operations/helper-errors.ts";
 import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
@@ -241,7 +241,7 @@ function requireGiven<T>(value: T | undefined): T {
 }
 
 function toHelperCommand(command: Command): MessageInitShape<typeof HelperCommandSchema> {
-  requireCommand(command);
+  checkCommand(command);
   const { argv, shell, cwd, env, user, tag, stdin, stdinOpen, terminal, timeoutSeconds } = command;
   return {
     argv,

@@ -4,8 +4,8 @@ import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { Sandbox } from "../domain/sandbox.ts";
 import type { Sandboxes } from "../store/sandboxes.ts";
 import type { Changes } from "../usecases/changes.ts";
+import { endedError, requireReady } from "../usecases/require-ready.ts";
 import type { SandboxUse } from "../usecases/sandbox-use.ts";
-import { requireSandbox } from "../usecases/stop-sandbox.ts";
 import type { HelperConnections } from "./helper-connections.ts";
 import { fromHelperError } from "./helper-errors.ts";
 import type { OperationMetrics } from "./metrics.ts";
@@ -103,24 +103,6 @@ export function createSandboxHelpers(o: {
   };
 }
 
-function requireReady(found: Sandbox | undefined): Sandbox {
-  const sandbox = requireSandbox(found);
-  if (sandbox.state === "provisioning") {
-    throw new DomainError("SANDBOX_NOT_READY", "The sandbox is still provisioning.");
-  }
-  if (sandbox.state !== "ready") throw ended(sandbox);
-  return sandbox;
-}
-
-function ended({ state, stateReason }: Sandbox): DomainError {
-  const how = { provisioning: "", ready: "", stopping: "is stopping", stopped: "was stopped", failed: "has failed" }[
-    state
-  ];
-  return new DomainError("CONFLICT", `The sandbox ${how} (${stateReason ?? "unknown"}).`, {
-    hint: "Provision a new one with POST /sandboxes/provision.",
-  });
-}
-
 /** Signals that abort with the reason when a sandbox is no longer ready, each shared by all who watch the sandbox. */
 function createEndWatch(o: { sandboxes: Pick<Sandboxes, "get">; changes: Changes }) {
   const watched = new Map<string, { signal: AbortSignal; watchers: number; stop(): void }>();
@@ -129,7 +111,7 @@ function createEndWatch(o: { sandboxes: Pick<Sandboxes, "get">; changes: Changes
     const controller = new AbortController();
     const check = async () => {
       const sandbox = await o.sandboxes.get(sandboxId).catch(() => undefined);
-      if (sandbox && sandbox.state !== "ready") controller.abort(ended(sandbox));
+      if (sandbox && sandbox.state !== "ready") controller.abort(endedError(sandbox));
     };
     const unlisten = o.changes.listen((id) => {
       if (id === sandboxId) void check();

@@ -1,8 +1,7 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import { extend, type Sandbox } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
-import { requireSandbox } from "./stop-sandbox.ts";
+import { requireReady } from "./require-ready.ts";
 
 /**
  * Moves the end of the sandbox that `find` reads, and returns its record. Throws SANDBOX_NOT_FOUND, SANDBOX_NOT_READY,
@@ -13,8 +12,7 @@ export async function extendSandbox(
   o: { find(): Promise<Sandbox | undefined>; ttlSeconds: number; shorten: boolean },
 ): Promise<Sandbox> {
   for (;;) {
-    const sandbox = requireSandbox(await o.find());
-    requireReady(sandbox);
+    const sandbox = requireReady(await o.find());
     const extended = extend(sandbox, o, new Date());
     if (extended === sandbox) return sandbox;
     if (await store.sandboxes.update(extended, [])) {
@@ -22,14 +20,4 @@ export async function extendSandbox(
       return extended;
     }
   }
-}
-
-function requireReady({ state, stateReason }: Sandbox): void {
-  if (state === "ready") return;
-  if (state === "provisioning") {
-    throw new DomainError("SANDBOX_NOT_READY", "The sandbox is still provisioning.");
-  }
-  throw new DomainError("CONFLICT", `The sandbox is ${state} (${stateReason}).`, {
-    hint: "Only a ready sandbox can be extended. Provision a new one with POST /sandboxes/provision.",
-  });
 }

@@ -23,8 +23,8 @@ export interface Removal {
 }
 
 /**
- * Removes the containers with their volumes, the networks, the helper's volumes, images, firewall rules and control groups of an installation
- * whose processes have ended. Throws when the engine can't be asked.
+ * Removes the containers with their volumes, the networks, the helper's volumes, images, firewall rules and control
+ * groups of an installation whose processes have ended. Throws when the engine can't be asked.
  */
 export async function removeInstallation(o: {
   /** As of the runtime. */
