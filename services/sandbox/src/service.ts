@@ -132,7 +132,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       ),
     async findEnv(sandbox) {
       const sealed = await store.sandboxes.findSealedEnv(sandbox.id);
-      if (!sealed) throw new Error("The environment variables of a sandbox are missing.");
+      if (!sealed) throw new Error("The sandbox's environment variables are not in the store.");
       return openEnv(keyring, sandbox, sealed);
     },
     async awaitDrained(sandboxId, signal) {

@@ -205,7 +205,7 @@ export const sandboxSettings = defineSettings({
   }),
   helperImage: text("SANDGATE_HELPER_IMAGE", {
     optional: true,
-    doc: "On Kubernetes, the image that has the helper for commands, files and ports at /app/helper, as the platform's own has. Nodes pull it without a credential of the platform's. Unset: sandboxes have no helper",
+    doc: "On Kubernetes, the image that has the helper for commands and files at /app/helper, as the platform's own has. Nodes pull it without a credential of the platform's. Unset: sandboxes have no helper",
   }),
   userNamespaces: flag("SANDGATE_USER_NAMESPACES", {
     default: false,

@@ -61,7 +61,10 @@ export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, 
         // revoked matters little.
         const revoking = callFor(request, { idempotencyKey: newId() });
         await identity.revokeApiToken({ tokenOrId: record.id }, revoking).catch(() => undefined);
-        throw new DomainError("UPSTREAM_ERROR", "The platform is being updated and can't make the token yet.");
+        throw new DomainError(
+          "UPSTREAM_ERROR",
+          "API tokens with permissions can't be made while the platform is being updated.",
+        );
       }
       return reply.code(201).send({ ...record, token: created.token });
     },

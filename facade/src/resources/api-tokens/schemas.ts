@@ -25,7 +25,7 @@ const NullableRole = Type.Unsafe<RoleName | null>({
   description: roleMeaning,
 });
 const permissionsMeaning =
-  "What the token may do of what its role may: `read` records, logs and the audit log; `provision`, wait for, extend and stop sandboxes; `use` them, with commands, files and ports; `manage` all else. None includes another. Without any it may do all of it.";
+  "Limits the token to part of what its role allows: `read` allows reading records, logs and the audit log; `provision` allows provisioning, waiting for, extending and stopping sandboxes; `use` allows commands and files in them; `manage` allows all else. None includes another. Without permissions the token may do all that its role allows.";
 const Permission = Type.Unsafe<PermissionName>({ title: "Permission", type: "string", enum: [...permissionNames] });
 const NullablePermissions = nullable(Type.Array(Permission, { description: permissionsMeaning }));
 

@@ -31,7 +31,7 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
         tags,
         summary: "Read a file",
         description:
-          "Its bytes, whole or a range of them. A download that breaks off breaks the connection: it never ends well.",
+          "Answers with the bytes of the file, or with one range of them. A download that fails breaks the connection off, so part of a file is never taken for the whole.",
         headers: RangeHeaders,
         params: SandboxParams,
         querystring: PathQuery,

@@ -60,7 +60,7 @@ export const fileEntryRoutes: RoutePlugin = async (app, { clients: { files } }) 
       schema: {
         tags,
         summary: "Delete a file or folder",
-        description: "A link is deleted itself, never what it leads to.",
+        description: "Deletes a symbolic link itself, never its target.",
         headers: ChangeHeaders,
         params: SandboxParams,
         querystring: DeleteQuery,

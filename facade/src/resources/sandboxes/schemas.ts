@@ -65,7 +65,7 @@ export const ProvisionBody = component(
       fieldSchema(ProvisionSandboxRequestSchema, "idle_timeout_seconds", {
         description:
           "It ends as `stopped` with the reason `idle` when for so many seconds nobody has used it: no command of the " +
-          "API runs in it, and no terminal, watch or preview is connected. Reading its logs is no use. By default it may be idle.",
+          "API runs in it, no file is read or written, and no terminal is connected. Reading its logs doesn't count. By default it may be idle.",
       }),
     ),
     ttl_seconds: Type.Optional(
@@ -149,7 +149,7 @@ export const Sandbox = component("Sandbox", {
   }),
   env_names: readOnly(
     Type.Array(Type.String(), {
-      description: "The names of the environment variables that it was given. Their values are not shown.",
+      description: "The names of the environment variables that were set for it. Their values are never shown.",
     }),
   ),
   memory_mb: Type.Integer(),

@@ -307,7 +307,7 @@ export function extend(sandbox: Sandbox, o: { ttlSeconds: number; shorten: boole
   const wanted = addMs(now, o.ttlSeconds * 1000);
   const last = startedAt && image.ttlSeconds !== undefined ? addMs(startedAt, image.ttlSeconds * 1000) : undefined;
   if (last && wanted > last) {
-    throw new DomainError("CONFLICT", "The sandbox can't be extended beyond the time to live of its image.", {
+    throw new DomainError("CONFLICT", "The sandbox can't be extended beyond its image's time to live.", {
       hint: `The image's ttl_seconds of ${image.ttlSeconds}, counted from the start, ends at ${last.toISOString()}.`,
     });
   }

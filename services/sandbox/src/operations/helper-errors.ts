@@ -25,7 +25,7 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
   switch (reason) {
     case Reason.ERRNO:
       if (errno === "ENOENT") {
-        return new DomainError("NOT_FOUND", "There is no such file or folder in the sandbox (ENOENT).", { cause });
+        return new DomainError("NOT_FOUND", "The sandbox has no such file or folder (ENOENT).", { cause });
       }
       return conflict(`The sandbox refused it: ${wordsOf(errno)}.`, errnoHints[errno]);
     case Reason.PROCESS_NOT_FOUND:
@@ -76,7 +76,7 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
       return invalid("body", "is larger than the limit");
     case Reason.NOT_LISTENING:
       return new DomainError("UPSTREAM_ERROR", "Nothing listens on that port in the sandbox.", {
-        hint: "Start a server there first; GET /sandboxes/{sandbox_id}/listening lists those that run.",
+        hint: "Start a server there first.",
         callersFault: true,
         cause,
       });

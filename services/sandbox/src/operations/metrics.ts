@@ -8,13 +8,13 @@ export function openOperationMetrics(metrics: Metrics) {
     /** By the RPC's name. */
     seconds: histogram(metrics, {
       name: "sandgate_operation_seconds",
-      help: "Time from the begin of a call that uses a sandbox to its end, by call",
+      help: "Duration of calls that use a sandbox, by call",
       labelNames: ["call"],
       buckets: [0.005, 0.025, 0.1, 0.5, 2.5, 10, 60, 600, 3_600],
     }),
     open: gauge(metrics, {
       name: "sandgate_operations_open",
-      help: "Calls that use a sandbox now, streams and previews included, by call",
+      help: "Open calls that use a sandbox, streams included, by call",
       labelNames: ["call"],
     }),
     connections: gauge(metrics, {

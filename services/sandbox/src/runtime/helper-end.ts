@@ -7,7 +7,7 @@ const noProgram = new Set([126, 127]);
 export function explainHelperEnd(exitCode: number | null, words: string): DomainError {
   const cause = new Error(`the helper ended with ${exitCode}: ${words.trim()}`);
   if (exitCode !== null && noProgram.has(exitCode)) {
-    return new DomainError("CONFLICT", "This sandbox was made without the helper that commands and files need.", {
+    return new DomainError("CONFLICT", "This sandbox lacks the helper that commands and files need.", {
       hint: "An earlier version of the platform made it. Provision a new sandbox.",
       cause,
     });
