@@ -112,8 +112,8 @@ describe("requests and answers", () => {
       "body.",
     );
     // A time to live that the platform ignored would leave a sandbox that never ends.
-    const provision = { image_id: randomUUID(), ttl_seconds: 60, memory_mb: 64, state: "ready" };
-    expectInvalid(await target.post("/sandboxes/provision", provision, mine()), "body.memory_mb", "body.ttl_seconds");
+    const provision = { image_id: randomUUID(), ttlSeconds: 60, memory_mb: 64, state: "ready" };
+    expectInvalid(await target.post("/sandboxes/provision", provision, mine()), "body.memory_mb", "body.ttlSeconds");
     const many = Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`f${i}`, 1]));
     const answer = await target.post("/workspaces", { name: "n", ...many }, { token: user.token });
     expectError(answer, "validation_error");
