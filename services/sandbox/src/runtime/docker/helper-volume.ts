@@ -2,14 +2,18 @@ import { buffer } from "node:stream/consumers";
 import { installationLabels, installationSelector } from "@sandgate/container-labels";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { pack } from "tar-stream";
 import { type HelperProgram, readHelperProgram } from "../helper-program.ts";
 import { helperFolder } from "../operations.ts";
 
+/** Of filling the volume, each after another process was quicker. */
+const attempts = 10;
+
 /** The volume that brings the helper into sandboxes, mounted for reading alone. */
 export interface HelperVolume {
   /**
-   * Its name, once it is filled, which takes a container of this image for a moment that never runs. The first call
+   * Its name, once it is filled, which takes a container of this image for a moment. The first call
    * of a process fills it; repetitions cost nothing. Throws the engine's error.
    */
   require(reference: string): Promise<string>;
@@ -27,29 +31,47 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
     await removeOthers(name);
     const labels = installationLabels(installationId);
     await callEngine((abortSignal) => engine.createVolume({ Name: name, Labels: labels, abortSignal }));
-    const container = await callEngine((abortSignal) =>
-      engine.createContainer({
-        Image: reference,
-        Labels: labels,
-        Entrypoint: [`${helperFolder}/helper`],
-        NetworkDisabled: true,
-        HostConfig: {
-          Mounts: [helperMount(name, { readOnly: false })],
-        },
-        abortSignal,
-      }),
+    const archive = await archiveOf(program);
+    // Another process may fill the volume by the same container, and remove that.
+    for (let attempt = 1; !(await put(archive, { name, reference, labels })); attempt++) {
+      if (attempt === attempts) throw new DomainError("RUNTIME_UNAVAILABLE", "The helper's volume can't be filled.");
+    }
+    return name;
+  }
+
+  /**
+   * Unpacks the archive by a container that has the volume and never runs. Its name is known, so one that a crash left is
+   * used and removed. False: it was removed meanwhile.
+   */
+  async function put(
+    archive: Buffer,
+    { name, reference, labels }: { name: string; reference: string; labels: Record<string, string> },
+  ): Promise<boolean> {
+    const container = engine.getContainer(`${name}-fill`);
+    await ignoreStatus(
+      [409],
+      callEngine((abortSignal) =>
+        engine.createContainer({
+          name: `${name}-fill`,
+          Image: reference,
+          Labels: labels,
+          Entrypoint: [`${helperFolder}/helper`],
+          NetworkDisabled: true,
+          HostConfig: { Mounts: [helperMount(name, { readOnly: false })] },
+          abortSignal,
+        }),
+      ),
     );
     try {
       // Over one that is there, since a crash may have cut it.
-      const archive = await archiveOf(program);
-      await callEngine((abortSignal) => container.putArchive(archive, { path: helperFolder, abortSignal }));
+      const unpacking = callEngine((abortSignal) => container.putArchive(archive, { path: helperFolder, abortSignal }));
+      return (await ignoreStatus([404], unpacking)) !== undefined;
     } finally {
       await ignoreStatus(
         [404, 409],
         callEngine((abortSignal) => container.remove({ force: true, v: true, abortSignal })),
       );
     }
-    return name;
   }
 
   /** The engine keeps those that sandboxes use. */
