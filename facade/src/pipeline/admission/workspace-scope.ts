@@ -25,6 +25,8 @@ export interface WorkspaceScope {
     workspaceId: string,
     o: { inPath: boolean; least: Role; requestId: string },
   ): Promise<UserCaller>;
+  /** Whether somebody who isn't signed in here is a member. */
+  isMember(workspaceId: string, userId: string, requestId: string): Promise<boolean>;
   close(): void;
 }
 
@@ -53,9 +55,11 @@ export function createWorkspaceScope(o: {
     return caller;
   }
 
-  async function readMembership(workspaceId: string, userId: string, requestId: string): Promise<Membership> {
-    const answer = await o.clients.workspace.getMembership({ workspaceId, userId }, asFacade({ requestId }));
-    return { workspaceExists: answer.workspaceExists, role: answer.role };
+  function findMembership(workspaceId: string, userId: string, requestId: string): Promise<Membership> {
+    return memberships.get(`${workspaceId} ${userId}`, async () => {
+      const answer = await o.clients.workspace.getMembership({ workspaceId, userId }, asFacade({ requestId }));
+      return { workspaceExists: answer.workspaceExists, role: answer.role };
+    });
   }
 
   return {
@@ -67,10 +71,13 @@ export function createWorkspaceScope(o: {
       }
       // An id that no workspace can have is neither looked up nor cached, however long it is.
       const { workspaceExists, role } = isUuid(workspaceId)
-        ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
+        ? await findMembership(workspaceId, user.id, requestId)
         : noMembership;
       if (!workspaceExists && inPath) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
       return callerIn(user, workspaceId, requireLimitedRole(role, user, least));
+    },
+    async isMember(workspaceId, userId, requestId) {
+      return (await findMembership(workspaceId, userId, requestId)).role !== Role.UNSPECIFIED;
     },
     close: unwatch,
   };

@@ -3,6 +3,7 @@ import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";
+import { PreviewService } from "@sandgate/proto/sandbox/v1/previews";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
@@ -17,6 +18,7 @@ export interface Clients {
   sandbox: Client<typeof SandboxService>;
   processes: Client<typeof ProcessService>;
   files: Client<typeof FileService>;
+  previews: Client<typeof PreviewService>;
   telemetry: Client<typeof TelemetryService>;
   audit: Client<typeof AuditService>;
 }
@@ -29,6 +31,7 @@ export function createClients(transport: (service: ServiceName) => Transport): C
     sandbox: createClient(SandboxService, transport("sandbox")),
     processes: createClient(ProcessService, transport("sandbox")),
     files: createClient(FileService, transport("sandbox")),
+    previews: createClient(PreviewService, transport("sandbox")),
     telemetry: createClient(TelemetryService, transport("telemetry")),
     audit: createClient(AuditService, transport("telemetry")),
   };

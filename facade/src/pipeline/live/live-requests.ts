@@ -15,7 +15,7 @@ const recheckMs = 1_000;
  * How long one stays open while its caller's access can't be checked, since identity or workspace doesn't answer. It
  * outlasts the election of a database and the restart of a process.
  */
-const uncheckedMs = 30_000;
+export const uncheckedMs = 30_000;
 
 /** A request that lasts: a wait, a stream or a WebSocket. */
 export interface LiveRequest {
