@@ -3,7 +3,7 @@ export const previewTokenHeader = "x-sandgate-token";
 /** What a browser has after it opened a link. */
 const cookieName = "__Host-sandgate";
 /** The field of the query by which a browser opens a preview once. */
-export const previewLinkField = "sandgate_link";
+const linkField = "sandgate_link";
 
 /** A list of pairs without ours, and the value of ours that came first. */
 interface Taken {
@@ -31,7 +31,7 @@ export function takeLink(url: string): { url: string; value: string | undefined 
   const ours: string[] = [];
   const others = query.split("&").filter((field) => {
     const [name, value] = splitAt(field, "=");
-    if (decode(name) !== previewLinkField) return true;
+    if (decode(name) !== linkField) return true;
     ours.push(decode(value));
     return false;
   });
