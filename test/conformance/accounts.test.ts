@@ -291,6 +291,7 @@ describe("a second factor", () => {
     expectError(await begin(tenant.password), "conflict");
     expectError(await confirm(codeOf(secret)), "conflict");
     expect(await status()).toEqual({ enabled: true, recovery_codes_left: 10 });
+    expect(expectStatus(await target.get("/auth/account", own), 200).has_second_factor).toBe(true);
 
     const login = (more: object) =>
       target.post("/auth/login", { username: tenant.username, password: tenant.password, ...more });
@@ -355,6 +356,38 @@ describe("a second factor", () => {
     expectError(await target.get("/auth/second-factor", { token }), "forbidden");
     expectError(await target.post("/auth/second-factor", { password: user.password }, { token }), "forbidden");
     expectError(await target.get("/auth/second-factor"), "unauthenticated");
+  });
+});
+
+describe("the caller's account", () => {
+  const read = async (token: string, workspace?: string) =>
+    expectStatus(await target.get("/auth/account", { token, workspace }), 200);
+
+  test("is shown to a session, and to API tokens with what they may do", async () => {
+    const session = {
+      id: uuid,
+      username: user.username,
+      is_operator: false,
+      has_second_factor: false,
+      created_at: isoMilliseconds,
+      credential: "session",
+      workspace_id: null,
+      role: null,
+      permissions: null,
+    };
+    const shown = await read(user.token);
+    expect(shown).toEqual(session);
+    const create = async (fields: object): Promise<string> =>
+      expectStatus(await target.post("/api-tokens", { description: "me", ...fields }, { token: user.token }), 201)
+        .token;
+    const apiToken = { ...shown, credential: "api_token" };
+    expect(await read(await create({}))).toEqual(apiToken);
+    const limited = { workspace_id: user.workspace, role: "member", permissions: ["use"] };
+    const token = await create(limited);
+    expect(await read(token)).toEqual({ ...apiToken, ...limited });
+    // The account belongs to no workspace, so the header is not looked at.
+    expect(await read(token, "no workspace")).toEqual({ ...apiToken, ...limited });
+    expect((await read(target.operator.token)).is_operator).toBe(true);
   });
 });
 

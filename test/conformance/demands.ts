@@ -14,8 +14,8 @@ export interface Demand {
   who: "anyone" | "user" | "session" | "operator";
   /** The least role, in the workspace that the header or the path names. */
   least?: RoleName;
-  /** What an API token with permissions needs: each route that an API token may call has one. */
-  permission?: PermissionName;
+  /** What an API token with permissions needs; none: any will do. Each route that an API token may call has one. */
+  permission?: PermissionName | "none";
   answers: Outcome;
   body?: object;
   query?: string;
@@ -67,6 +67,7 @@ export const demands: Record<string, Demand> = {
     body: { current_password: "{password}", password: "1234567890" },
     answers: ["body.password"],
   },
+  "GET /auth/account": { who: "user", permission: "none", answers: 200 },
   // Everybody of these is the last owner of a workspace with other members, which only the password's owner learns.
   "DELETE /auth/account": { who: "session", body: { password: "{password}" }, answers: "conflict" },
   "DELETE /auth/account with a wrong password": {

@@ -106,6 +106,7 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   const needs = [
     access.workspace && `Needs the ${toRoleName(access.workspace.least)} role in the workspace.`,
     permission && `An API token that has \`permissions\` needs \`${permission}\` among them.`,
+    access.anyPermission && "Any API token may call it, whatever `permissions` it has.",
     access.credential === "session" && "Needs a session: an API token is refused.",
     access.operator && "Only operators of the platform may call it.",
   ];

@@ -135,7 +135,7 @@ export async function confirmAccess(
 
 /** Checks that the caller has the rights that a route requires, and enters the workspace that the request names. */
 async function authorize(scope: WorkspaceScope, request: FastifyRequest, access: RouteAccess): Promise<void> {
-  const { credential, operator, permission, workspace } = access;
+  const { credential, operator, workspace } = access;
   const { user } = signedInOf(request);
   if (credential === "session") requireSession(user);
   if (operator) requireOperatorRights(signedInOf(request));
@@ -146,7 +146,7 @@ async function authorize(scope: WorkspaceScope, request: FastifyRequest, access:
   }
   // Within the workspace, so that its audit log shows the refusal. Services check it, too, but not those of an earlier
   // version beside this one.
-  requirePermission(user, permission);
+  requirePermission(user, access);
 }
 
 /** The workspace that a request names, if its route needs one. It may not exist. */

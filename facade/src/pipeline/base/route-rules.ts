@@ -50,11 +50,18 @@ export interface RouteAccess {
   operator: boolean;
   /** What an API token that has permissions needs. Unspecified where no API token is enough, or where none is needed. */
   permission: Permission;
+  /** An API token may call it, whatever permissions it has. */
+  anyPermission: boolean;
   /** The role that the caller needs in a workspace, and where the request names it. */
   workspace?: { in: "path" | "header"; least: Role };
 }
 
-const open: RouteAccess = { credential: "none", operator: false, permission: Permission.UNSPECIFIED };
+const open: RouteAccess = {
+  credential: "none",
+  operator: false,
+  permission: Permission.UNSPECIFIED,
+  anyPermission: false,
+};
 
 /**
  * Who may call the route with this URL pattern, from the contract of its RPC. Throws for an RPC that the facade may not
@@ -69,6 +76,7 @@ export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
     credential: access.sessionOnly ? "session" : access.user || access.operator || needsRole ? "any" : "none",
     operator: access.operator,
     permission: access.permission,
+    anyPermission: access.anyPermission,
     ...(needsRole && {
       workspace: { in: url.includes("/:workspace_id") ? "path" : "header", least: access.leastRole },
     }),

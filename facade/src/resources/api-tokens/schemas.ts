@@ -18,7 +18,7 @@ import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 const roleMeaning =
   "The highest role that the token has in any workspace, whatever your own. A token with a role never has an operator's rights.";
 const TokenRole = Type.Unsafe<RoleName>({ ...Role, description: roleMeaning });
-const NullableRole = Type.Unsafe<RoleName | null>({
+export const NullableRole = Type.Unsafe<RoleName | null>({
   title: "Role",
   type: ["string", "null"],
   enum: ["member", "admin", "owner", null],
@@ -27,7 +27,7 @@ const NullableRole = Type.Unsafe<RoleName | null>({
 const permissionsMeaning =
   "Limits the token to part of what its role allows: `read` allows reading records, logs and the audit log; `provision` allows provisioning, waiting for, extending and stopping sandboxes; `use` allows commands and files in them; `manage` allows all else. None includes another. Without permissions the token may do all that its role allows.";
 const Permission = Type.Unsafe<PermissionName>({ title: "Permission", type: "string", enum: [...permissionNames] });
-const NullablePermissions = nullable(Type.Array(Permission, { description: permissionsMeaning }));
+export const NullablePermissions = nullable(Type.Array(Permission, { description: permissionsMeaning }));
 
 export const CreateApiTokenBody = component(
   "CreateApiToken",

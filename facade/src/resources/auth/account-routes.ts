@@ -3,7 +3,8 @@ import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { NoContent, Success } from "../../pipeline/validation/common-schemas.ts";
 import { addMailPage, verificationPage } from "./mail-pages.ts";
-import { DeleteAccountBody, RegisterBody, UsernameBody, VerifyEmailBody } from "./schemas.ts";
+import { toAccount } from "./mapping.ts";
+import { Account, DeleteAccountBody, RegisterBody, UsernameBody, VerifyEmailBody } from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
@@ -65,6 +66,20 @@ export const accountRoutes: RoutePlugin = async (app, { clients: { identity, wor
       await identity.resendVerification({ username: request.body.username }, callFor(request));
       return reply.code(202).send({ success: true });
     },
+  );
+
+  app.get(
+    "/auth/account",
+    {
+      config: { rules: { rpc: rpc.getAccount, audit: "user.read" } },
+      schema: {
+        tags,
+        summary: "Read your account, and what your credential may do",
+        description: "For an API token, `workspace_id`, `role` and `permissions` are its limits.",
+        response: { 200: Account },
+      },
+    },
+    async (request) => toAccount(await identity.getAccount({}, callFor(request)), signedInOf(request)),
   );
 
   app.delete(

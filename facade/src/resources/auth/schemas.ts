@@ -1,3 +1,4 @@
+import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import * as requests from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
 import {
@@ -10,6 +11,7 @@ import {
   nullable,
 } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
+import { NullablePermissions, NullableRole } from "../api-tokens/schemas.ts";
 
 const recaptchaToken = Type.Optional(
   fieldSchema(requests.SignInRequestSchema, "recaptcha_token", {
@@ -42,6 +44,23 @@ export const ChangePasswordBody = component("ChangePassword", {
   revoke_api_tokens: Type.Optional(
     Type.Boolean({ description: "Whether your API tokens are revoked too.", default: false }),
   ),
+});
+export const Account = component("Account", {
+  id: Id,
+  username: Type.String(),
+  is_operator: Type.Boolean({ description: "Whether the account is an operator's." }),
+  has_second_factor: Type.Boolean(),
+  created_at: Moment,
+  credential: Type.Unsafe<CredentialKind>({
+    type: "string",
+    enum: ["session", "api_token"],
+    description: "What the request was made with.",
+  }),
+  workspace_id: nullable(
+    Type.String({ description: "The only workspace in which the API token may be used; otherwise null." }),
+  ),
+  role: NullableRole,
+  permissions: NullablePermissions,
 });
 export const Identity = component("Identity", {
   id: Id,

@@ -1,23 +1,25 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import { invalid } from "@sandgate/kit/base/domain-error";
-import { callOf } from "@sandgate/kit/rpc/context";
+import { callOf, userOf } from "@sandgate/kit/rpc/context";
 import type { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { toIdentity } from "../messages.ts";
+import { toIdentity, toUser } from "../messages.ts";
 import type { Accounts } from "../usecases/accounts.ts";
 import type { MailBudgets } from "../usecases/mail-budgets.ts";
 import type { PasswordChanges } from "../usecases/password-changes.ts";
+import type { SecondFactors } from "../usecases/second-factors.ts";
 import type { UserAdministration } from "../usecases/user-administration.ts";
 
-/** Answers what users do to their own accounts: registration, verification, passwords and deletion. */
+/** Answers what users ask of their own accounts: registration, verification, passwords, the record and deletion. */
 export function createAccountHandlers(o: {
   accounts: Accounts;
   passwords: PasswordChanges;
   administration: UserAdministration;
+  secondFactors: Pick<SecondFactors, "status">;
   mailBudgets: MailBudgets;
   /** Runs what an answer must not wait for. */
   runInBackground(what: string, task: () => Promise<void>): void;
 }) {
-  const { accounts, passwords, administration, mailBudgets } = o;
+  const { accounts, passwords, administration, secondFactors, mailBudgets } = o;
   return {
     async register(request, context) {
       await accounts.register(request, callOf(context));
@@ -59,6 +61,15 @@ export function createAccountHandlers(o: {
     async confirmCaller({ password }, context) {
       await administration.confirm(callOf(context), password || undefined);
       return {};
+    },
+
+    async getAccount(_request, context) {
+      const call = callOf(context);
+      const [user, { enabled }] = await Promise.all([
+        administration.findOwn(call),
+        secondFactors.status(userOf(call).id),
+      ]);
+      return { user: toUser(user), hasSecondFactor: enabled };
     },
 
     async deleteAccount({ password }, context) {

@@ -27,6 +27,8 @@ const unverifiedBatchSize = 100;
 export interface UserAdministration {
   /** Throws what `confirmCaller` throws. */
   confirm(call: Call, password: string | undefined): Promise<void>;
+  /** The caller's own account. Throws INVALID_TOKEN when it was deleted meanwhile. */
+  findOwn(call: Call): Promise<User>;
   /** Deletes the caller's own account. Throws what `confirmCaller` throws, CONFLICT for the last operator. */
   deleteOwn(call: Call, password: string | undefined): Promise<void>;
   /** Deletes the accounts that were never verified in time. */
@@ -72,6 +74,12 @@ export function createUserAdministration(o: {
   return {
     async confirm(call, password) {
       await confirmCaller(o, userOf(call), password);
+    },
+
+    async findOwn(call) {
+      const [user] = await store.users.find([userOf(call).id], []);
+      if (!user) throw new DomainError("INVALID_TOKEN", "The account was deleted.");
+      return user;
     },
 
     async deleteOwn(call, password) {

@@ -136,6 +136,13 @@ describe("an API token with permissions", () => {
     expect(reasonOf(resolveImage, "sandbox", { ...owner, permissions: ["provision"] })).toBe("allowed");
   });
 
+  test("calls what tells of itself with any permission, and with none", () => {
+    const { getAccount } = IdentityService.method;
+    for (const some of [["read"], ["use"], []] as const) {
+      expect(reasonOf(getAccount, "facade", { ...apiToken, permissions: some })).toBe("allowed");
+    }
+  });
+
   test("calls nothing that names no permission", () => {
     const method = describeMethod({ callers: ["facade"], user: true });
     expect(reasonOf(method, "facade", { ...apiToken, permissions: permissionNames })).toBe("FORBIDDEN");
@@ -182,7 +189,8 @@ test("every method that an API token may call through the facade names a permiss
       access?.callers.includes("facade") &&
       !access.sessionOnly &&
       (access.user || access.leastRole !== Role.UNSPECIFIED);
-    expect(access?.permission !== Permission.UNSPECIFIED, String(method)).toBe(forTokens);
+    const named = [access?.permission !== Permission.UNSPECIFIED, access?.anyPermission].filter(Boolean).length;
+    expect(named, String(method)).toBe(forTokens ? 1 : 0);
   }
 });
 

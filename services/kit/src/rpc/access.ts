@@ -154,7 +154,7 @@ export function authorize(method: DescMethod, caller: Caller): void {
     requireRole(caller.user.role ? toRole(caller.user.role) : Role.UNSPECIFIED, access.leastRole);
   }
   if (access.permission !== Permission.UNSPECIFIED || caller.service === facade) {
-    requirePermission(caller.user, access.permission);
+    requirePermission(caller.user, access);
   }
 }
 
@@ -175,10 +175,14 @@ export function requireSession(user: UserCaller): void {
 }
 
 /**
- * Throws FORBIDDEN for an API token that was made for other permissions than this one: any, if the method names none.
+ * Throws FORBIDDEN for an API token that was made for other permissions than the method's: for any at all, if it names
+ * none. A method for any permission asks for nothing.
  */
-export function requirePermission(user: UserCaller, permission: Permission): void {
-  if (user.permissions === undefined) return;
+export function requirePermission(
+  user: UserCaller,
+  { permission, anyPermission }: Pick<Access, "permission" | "anyPermission">,
+): void {
+  if (user.permissions === undefined || anyPermission) return;
   const name = toPermissionName(permission);
   if (name !== undefined && user.permissions.includes(name)) return;
   const needed = name === undefined ? "all permissions" : `the ${name} permission`;

@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file sandgate/common/v1/access.proto.
  */
 export const file_sandgate_common_v1_access: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zYW5kZ2F0ZS9jb21tb24vdjEvYWNjZXNzLnByb3RvEhJzYW5kZ2F0ZS5jb21tb24udjEisQEKBkFjY2VzcxIPCgdjYWxsZXJzGAEgAygJEgwKBHVzZXIYAiABKAgSLAoKbGVhc3Rfcm9sZRgDIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlEhQKDHNlc3Npb25fb25seRgEIAEoCBIQCghvcGVyYXRvchgFIAEoCBIyCgpwZXJtaXNzaW9uGAYgASgOMh4uc2FuZGdhdGUuY29tbW9uLnYxLlBlcm1pc3Npb24qTQoEUm9sZRIUChBST0xFX1VOU1BFQ0lGSUVEEAASDwoLUk9MRV9NRU1CRVIQARIOCgpST0xFX0FETUlOEAISDgoKUk9MRV9PV05FUhADKloKCkNyZWRlbnRpYWwSGgoWQ1JFREVOVElBTF9VTlNQRUNJRklFRBAAEhYKEkNSRURFTlRJQUxfU0VTU0lPThABEhgKFENSRURFTlRJQUxfQVBJX1RPS0VOEAIqggEKClBlcm1pc3Npb24SGgoWUEVSTUlTU0lPTl9VTlNQRUNJRklFRBAAEhMKD1BFUk1JU1NJT05fUkVBRBABEhgKFFBFUk1JU1NJT05fUFJPVklTSU9OEAISEgoOUEVSTUlTU0lPTl9VU0UQAxIVChFQRVJNSVNTSU9OX01BTkFHRRAEOlQKBmFjY2VzcxIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNGGAyABKAsyGi5zYW5kZ2F0ZS5jb21tb24udjEuQWNjZXNzUgZhY2Nlc3NiBnByb3RvMw", [file_google_protobuf_descriptor]);
+  fileDesc("Ch9zYW5kZ2F0ZS9jb21tb24vdjEvYWNjZXNzLnByb3RvEhJzYW5kZ2F0ZS5jb21tb24udjEiyQEKBkFjY2VzcxIPCgdjYWxsZXJzGAEgAygJEgwKBHVzZXIYAiABKAgSLAoKbGVhc3Rfcm9sZRgDIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlEhQKDHNlc3Npb25fb25seRgEIAEoCBIQCghvcGVyYXRvchgFIAEoCBIyCgpwZXJtaXNzaW9uGAYgASgOMh4uc2FuZGdhdGUuY29tbW9uLnYxLlBlcm1pc3Npb24SFgoOYW55X3Blcm1pc3Npb24YByABKAgqTQoEUm9sZRIUChBST0xFX1VOU1BFQ0lGSUVEEAASDwoLUk9MRV9NRU1CRVIQARIOCgpST0xFX0FETUlOEAISDgoKUk9MRV9PV05FUhADKloKCkNyZWRlbnRpYWwSGgoWQ1JFREVOVElBTF9VTlNQRUNJRklFRBAAEhYKEkNSRURFTlRJQUxfU0VTU0lPThABEhgKFENSRURFTlRJQUxfQVBJX1RPS0VOEAIqggEKClBlcm1pc3Npb24SGgoWUEVSTUlTU0lPTl9VTlNQRUNJRklFRBAAEhMKD1BFUk1JU1NJT05fUkVBRBABEhgKFFBFUk1JU1NJT05fUFJPVklTSU9OEAISEgoOUEVSTUlTU0lPTl9VU0UQAxIVChFQRVJNSVNTSU9OX01BTkFHRRAEOlQKBmFjY2VzcxIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNGGAyABKAsyGi5zYW5kZ2F0ZS5jb21tb24udjEuQWNjZXNzUgZhY2Nlc3NiBnByb3RvMw", [file_google_protobuf_descriptor]);
 
 /**
  * Who may call a method. One interceptor in the kit reads it; a method without it can't be called at all.
@@ -62,6 +62,13 @@ export type Access = Message<"sandgate.common.v1.Access"> & {
    * @generated from field: sandgate.common.v1.Permission permission = 6;
    */
   permission: Permission;
+
+  /**
+   * An API token with any permissions may: for what tells callers about themselves alone. Instead of `permission`.
+   *
+   * @generated from field: bool any_permission = 7;
+   */
+  anyPermission: boolean;
 };
 
 /**
