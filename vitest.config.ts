@@ -29,6 +29,7 @@ const projects = {
       "services/telemetry/src/{service,replicas}.test.ts",
       "services/telemetry/src/docker/samplers.test.ts",
       "test/{conformance,e2e}/*.test.ts",
+      "test/clients/{typescript,cli,mcp,faults}*.test.ts",
       "test/fault/{engine,internal-error,upstream-error}.test.ts",
       "test/contract/runtime.docker.test.ts",
     ],
@@ -63,6 +64,7 @@ export default defineConfig({
           include: [
             "services/*/src/**/*.test.ts",
             "facade/src/**/*.test.ts",
+            "clients/*/src/**/*.test.ts",
             "deploy/**/*.test.ts",
             "test/**/*.test.ts",
           ],

@@ -1,50 +1,16 @@
 // The OpenAPI description in the hands of others' tools: linters, and generators of clients.
 import { execFile } from "node:child_process";
-import { createHash } from "node:crypto";
-import { access, cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { installNodeTools, installPythonTools } from "../openapi-tools.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 
 const execute = promisify(execFile);
-const source = join(import.meta.dirname, "../openapi");
-const cache = join(import.meta.dirname, "../../.cache/openapi");
-
-/** Installs tools that `npm start` has no use for into a folder of the cache, once for each text of `list`. */
-async function install(list: string, run: (folder: string) => Promise<unknown>): Promise<string> {
-  const digest = createHash("sha256").update(await readFile(join(source, list)));
-  const folder = join(cache, digest.digest("hex").slice(0, 16));
-  const done = join(folder, "installed");
-  try {
-    await access(done);
-  } catch {
-    await rm(folder, { recursive: true, force: true });
-    await mkdir(folder, { recursive: true });
-    await cp(source, folder, { recursive: true });
-    await run(folder);
-    await writeFile(done, "");
-  }
-  return folder;
-}
-
-const installNodeTools = () =>
-  install("package-lock.json", (cwd) =>
-    execute("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund"], { cwd, timeout: 300_000 }),
-  );
-
-const installPythonTools = () =>
-  install("requirements.txt", async (cwd) => {
-    await execute("python3", ["-m", "venv", "venv"], { cwd, timeout: 120_000 });
-    await execute("venv/bin/pip", ["install", "--quiet", "--retries", "1", "-r", "requirements.txt"], {
-      cwd,
-      timeout: 300_000,
-    });
-  });
-
 const hasNodeTools = await requireServer("openapi-tools", installNodeTools);
 const hasPythonTools = await requireServer("openapi-python-tools", installPythonTools);
 

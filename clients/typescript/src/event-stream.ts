@@ -1,0 +1,103 @@
+import { ConnectionFailed } from "./errors.ts";
+import { delay } from "./time.ts";
+
+/** A server-sent event. */
+export interface ServerEvent {
+  id: string | undefined;
+  event: string;
+  data: string;
+}
+
+/** The server sends a comment every 15 s, so a stream that is silent for longer than this has broken off. */
+const silentMs = 45_000;
+const maxFailures = 3;
+const firstDelayMs = 250;
+
+/**
+ * Follows a stream of events, and opens it again where it broke off. `open` gets the id of the last event that was
+ * handed on. Ends after an event that `isLast`; throws what `open` throws, and ConnectionFailed when the stream breaks
+ * off again and again with nothing new.
+ */
+export async function* followEvents(o: {
+  open(lastId: string | undefined, signal: AbortSignal): Promise<Response>;
+  isLast(event: ServerEvent): boolean;
+  lastId?: string | undefined;
+  /** Ends, instead of opening it again, when there has been no event to go on from. */
+  needsId?: boolean | undefined;
+  signal?: AbortSignal | undefined;
+}): AsyncGenerator<ServerEvent, void> {
+  const { open, isLast, needsId = false, signal } = o;
+  let { lastId } = o;
+  for (let failures = 0; ; failures++) {
+    const connection = new AbortController();
+    const either = signal ? AbortSignal.any([signal, connection.signal]) : connection.signal;
+    let cause: unknown;
+    try {
+      const response = await open(lastId, either);
+      for await (const event of readEvents(response, connection)) {
+        signal?.throwIfAborted();
+        failures = 0;
+        lastId = event.id ?? lastId;
+        yield event;
+        if (isLast(event)) return;
+      }
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (!(error instanceof BrokenOff)) throw error;
+      cause = error.cause;
+    } finally {
+      connection.abort();
+    }
+    if (needsId && lastId === undefined) return;
+    if (failures >= maxFailures) throw new ConnectionFailed("A stream broke off again and again.", { cause });
+    await delay(firstDelayMs * 2 ** failures * (0.5 + Math.random() / 2), signal);
+  }
+}
+
+/** A stream of events ended before its last one. */
+class BrokenOff extends Error {}
+
+/** The events of an answer until it ends. Throws BrokenOff when the connection does. */
+async function* readEvents({ body }: Response, connection: AbortController): AsyncGenerator<ServerEvent> {
+  if (!body) return;
+  const parser = createParser();
+  const reader = body.getReader();
+  try {
+    for (;;) {
+      const silent = setTimeout(() => connection.abort(new Error("The stream is silent.")), silentMs);
+      const { done, value } = await reader.read().finally(() => clearTimeout(silent));
+      if (done) return;
+      yield* parser(value);
+    }
+  } catch (cause) {
+    throw new BrokenOff("A stream broke off.", { cause });
+  }
+}
+
+/** A parser of the format that the HTML standard defines, for bytes as they come. */
+function createParser(): (chunk: Uint8Array) => ServerEvent[] {
+  const decoder = new TextDecoder();
+  let rest = "";
+  let fields: { id?: string; event?: string; data?: string } = {};
+  return (chunk) => {
+    const events: ServerEvent[] = [];
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop() ?? "";
+    for (const each of lines) {
+      const line = each.endsWith("\r") ? each.slice(0, -1) : each;
+      if (line === "") {
+        const { id, event = "message", data } = fields;
+        if (data !== undefined) events.push({ id, event, data });
+        fields = {};
+        continue;
+      }
+      const colon = line.indexOf(":");
+      const name = colon < 0 ? line : line.slice(0, colon);
+      const value = colon < 0 ? "" : line.slice(line.charAt(colon + 1) === " " ? colon + 2 : colon + 1);
+      if (name === "id") fields.id = value;
+      if (name === "event") fields.event = value;
+      if (name === "data") fields.data = fields.data === undefined ? value : `${fields.data}\n${value}`;
+    }
+    return events;
+  };
+}

@@ -1,0 +1,228 @@
+import { withoutUndefined } from "./commands.ts";
+import { ConnectionFailed } from "./errors.ts";
+import { followEvents } from "./event-stream.ts";
+import { type CallOptions, fillPath, type Http } from "./http.ts";
+import { toCamelCase } from "./names.ts";
+import type { LogEntry, MetricPoint } from "./records.ts";
+import { delay } from "./time.ts";
+
+export type Moment = Date | string;
+
+interface WindowOptions extends CallOptions {
+  /** Inclusive. One hour ago by default; with `follow` all logs, and metrics from now on. */
+  since?: Moment | undefined;
+  /** Exclusive; now by default. */
+  until?: Moment | undefined;
+  /** The newest rows of the window, 10,000 at most; all by default. */
+  limit?: number | undefined;
+  /** Goes on with what comes, until the sandbox has ended. */
+  follow?: boolean | undefined;
+}
+
+export interface LogOptions extends WindowOptions {
+  stream?: "stdout" | "stderr" | undefined;
+}
+
+export type MetricOptions = WindowOptions;
+
+/** What a sandbox's rows are read by. */
+export interface Source {
+  http: Http;
+  sandboxId: string;
+  /** When the sandbox was made. */
+  createdAt: string;
+  /** Whether it has ended, by asking. */
+  hasEnded(signal: AbortSignal | undefined): Promise<boolean>;
+}
+
+const pageSize = 10_000;
+/** How often it is asked whether the sandbox has ended, while nothing comes. */
+const quietMs = 2_000;
+const maxFailures = 3;
+
+export function readLogs(source: Source, o: LogOptions = {}): AsyncGenerator<LogEntry, void> {
+  const kind: Kind<LogEntry> = { include: "logs", stream: o.stream, rowsOf: ({ logs }) => logs };
+  return o.follow
+    ? followRows(source, kind, { ...o, since: o.since ?? source.createdAt })
+    : readWindow(source, kind, o);
+}
+
+export function readMetrics(source: Source, o: MetricOptions = {}): AsyncGenerator<MetricPoint, void> {
+  const kind: Kind<MetricPoint> = { include: "metrics", rowsOf: ({ metrics }) => metrics };
+  return o.follow ? followRows(source, kind, o) : readWindow(source, kind, o);
+}
+
+interface Kind<Row> {
+  include: "logs" | "metrics";
+  stream?: "stdout" | "stderr" | undefined;
+  rowsOf(answer: { logs: LogEntry[]; metrics: MetricPoint[] }): readonly (Row & { timestamp: string })[];
+}
+
+/** Rows of the window, oldest first. The API gives the newest of a window, so pages are read backwards. */
+async function* readWindow<Row extends { timestamp: string }>(
+  { http, sandboxId }: Source,
+  kind: Kind<Row>,
+  o: WindowOptions,
+): AsyncGenerator<Row, void> {
+  const { since, limit, signal, timeoutMs } = o;
+  const pages: Row[][] = [];
+  let until = toIso(o.until);
+  for (let isFull = true; isFull; ) {
+    const answer = await http.call("GET", "/sandbox/monitoring/{sandbox_id}", {
+      params: { sandbox_id: sandboxId },
+      query: withoutUndefined({
+        since: toIso(since),
+        until,
+        limit: limit ?? pageSize,
+        stream: kind.stream,
+        include: kind.include,
+      }),
+      signal,
+      timeoutMs,
+    });
+    const rows: Row[] = [...kind.rowsOf(answer)];
+    isFull = limit === undefined && rows.length === pageSize;
+    if (isFull) {
+      // Others with the oldest one's time may be on the page before, which ends before this time.
+      const oldest = rows[0]?.timestamp;
+      const cut = rows.findIndex(({ timestamp }) => timestamp !== oldest);
+      if (cut > 0) rows.splice(0, cut);
+      until = cut > 0 ? rows[0]?.timestamp : oldest;
+    }
+    pages.push(rows);
+  }
+  for (const page of pages.reverse()) yield* page;
+}
+
+/**
+ * Rows from `since` on, and then those that come, each once: the stream is open before the rows before it are read, and
+ * goes on by the id of its last event.
+ */
+async function* followRows<Row extends { timestamp: string }>(
+  source: Source,
+  kind: Kind<Row>,
+  o: WindowOptions,
+): AsyncGenerator<Row, void> {
+  const seen = createSeen();
+  let since = toIso(o.since);
+  const end = watchForEnd(source, o.signal);
+  try {
+    for (let failures = 0; failures <= maxFailures; failures++) {
+      const opened = Promise.withResolvers<void>();
+      const live = streamRows<Row>(source, kind, { signal: end.signal, onOpen: opened.resolve });
+      let next = live.next();
+      await Promise.race([opened.promise, next]);
+      seen.startOver();
+      if (since !== undefined) {
+        for await (const row of readWindow(source, kind, { ...o, since, until: undefined, signal: end.signal })) {
+          since = row.timestamp;
+          if (seen.add(row)) yield row;
+        }
+      }
+      since ??= new Date().toISOString();
+      seen.startOver();
+      for (let row = await next; !row.done; row = await next) {
+        next = live.next();
+        // It may fail while the row is with the caller.
+        next.catch(() => {});
+        failures = 0;
+        end.noteRow();
+        since = row.value.timestamp;
+        if (seen.add(row.value)) yield row.value;
+      }
+    }
+  } catch (error) {
+    if (!end.hasEnded) throw error;
+    return;
+  } finally {
+    end.stop();
+  }
+  throw new ConnectionFailed("A stream broke off again and again.");
+}
+
+/** A signal that aborts with another, or once the sandbox has ended and nothing has come for a while. */
+function watchForEnd(source: Source, signal: AbortSignal | undefined) {
+  const controller = new AbortController();
+  const either = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
+  let rows = 0;
+  let hasEnded = false;
+  async function watch(): Promise<void> {
+    for (let isOver = false; ; ) {
+      const before = rows;
+      await delay(quietMs, either);
+      if (rows !== before) continue;
+      if (isOver) break;
+      isOver = await source.hasEnded(either);
+    }
+    hasEnded = true;
+    controller.abort();
+  }
+  // What fails here fails the stream too.
+  watch().catch(() => {});
+  return {
+    signal: either,
+    get hasEnded() {
+      return hasEnded;
+    },
+    noteRow: () => {
+      rows += 1;
+    },
+    stop: () => controller.abort(),
+  };
+}
+
+async function* streamRows<Row>(
+  { http, sandboxId }: Source,
+  { include, stream }: Kind<Row>,
+  { signal, onOpen }: { signal: AbortSignal | undefined; onOpen(): void },
+): AsyncGenerator<Row, void> {
+  const events = followEvents({
+    open: async (lastId, connection) => {
+      const response = await http.send({
+        method: "GET",
+        path: fillPath("/sandbox/monitoring/{sandbox_id}/stream", { sandbox_id: sandboxId }),
+        query: { include, stream },
+        headers: { accept: "text/event-stream", ...(lastId !== undefined && { "last-event-id": lastId }) },
+        signal: connection,
+      });
+      onOpen();
+      return response;
+    },
+    isLast: () => false,
+    needsId: true,
+    signal,
+  });
+  for await (const { data } of events) yield toCamelCase<Row>(JSON.parse(data));
+}
+
+/** Tells rows apart that come as history and live too. Equal rows count by number. */
+function createSeen() {
+  const most = 2 * pageSize;
+  const handedOn = new Map<string, number>();
+  let counts = new Map<string, number>();
+  return {
+    /** The rows that come now begin anew. */
+    startOver() {
+      counts = new Map();
+    },
+    /** Whether it is new. */
+    add(row: { timestamp: string }): boolean {
+      const key = JSON.stringify(row);
+      const count = (counts.get(key) ?? 0) + 1;
+      counts.set(key, count);
+      if (count <= (handedOn.get(key) ?? 0)) return false;
+      handedOn.set(key, count);
+      for (const map of [counts, handedOn]) {
+        for (const oldest of map.keys()) {
+          if (map.size <= most) break;
+          map.delete(oldest);
+        }
+      }
+      return true;
+    },
+  };
+}
+
+function toIso(moment: Moment | undefined): string | undefined {
+  return moment instanceof Date ? moment.toISOString() : moment;
+}

@@ -1,0 +1,218 @@
+import { fromBase64, toBytes } from "./bytes.ts";
+import { followEvents } from "./event-stream.ts";
+import { type CallOptions, fillPath, type Http } from "./http.ts";
+import { toCamelCase } from "./names.ts";
+import type { ProcessRecord } from "./records.ts";
+import { withTimeout } from "./time.ts";
+
+/** `pty`: of a terminal. */
+export type OutputStream = "stdout" | "stderr" | "pty";
+export interface OutputChunk {
+  stream: OutputStream;
+  data: string;
+}
+export interface OutputBytes {
+  stream: OutputStream;
+  data: Uint8Array;
+  /** Bytes of output up to and with these. */
+  offset: number;
+}
+
+/** What a process tells: output, how many bytes of output are gone, and at last how it ended. */
+export type ProcessEvent =
+  | ({ type: "output" } & OutputBytes)
+  | { type: "gap"; bytes: number; offset: number }
+  | { type: "exit"; process: ProcessRecord };
+
+export interface OutputOptions extends CallOptions {
+  /** Bytes of output to skip; 0 by default, so all that is kept comes. */
+  after?: number | undefined;
+}
+
+const waitSeconds = 60;
+/** How much longer than the wait itself an answer may take. */
+const waitGraceMs = 15_000;
+const maxInputBytes = 256 * 1024;
+/** A full pipe is answered after 30 s. */
+const inputAttemptMs = 60_000;
+
+/** A process of a sandbox. It runs on when the client leaves. */
+export class Process {
+  /** The id by which `commands.connect` finds it again. */
+  readonly id: string;
+  readonly #http: Http;
+  readonly #params: { sandbox_id: string; process_id: string };
+  #record: ProcessRecord;
+  #inputOffset: number | undefined;
+  #writing: Promise<unknown> = Promise.resolve();
+
+  constructor(http: Http, sandboxId: string, record: ProcessRecord, inputOffset?: number) {
+    this.#http = http;
+    this.id = record.id;
+    this.#params = { sandbox_id: sandboxId, process_id: record.id };
+    this.#record = record;
+    this.#inputOffset = inputOffset;
+  }
+
+  /** What was last known of it. */
+  get record(): ProcessRecord {
+    return this.#record;
+  }
+
+  async refresh(o: CallOptions = {}): Promise<ProcessRecord> {
+    this.#record = await this.#http.call("GET", "/sandboxes/{sandbox_id}/processes/{process_id}", {
+      params: this.#params,
+      ...o,
+    });
+    return this.#record;
+  }
+
+  /** All output that is kept, as text, until the process ends. Each use follows it anew. */
+  get output(): AsyncIterable<OutputChunk> {
+    return this.follow();
+  }
+
+  /** Output as text, from an offset on, until the process ends. A character that was split between writes stays whole. */
+  async *follow(o: OutputOptions = {}): AsyncGenerator<OutputChunk, void> {
+    const decode = createTextDecoders();
+    for await (const event of this.events(o)) {
+      if (event.type === "output") {
+        const data = decode(event);
+        if (data !== "") yield { stream: event.stream, data };
+      }
+    }
+    yield* decode.end();
+  }
+
+  /** What it tells, byte by byte and in order, also over connections that break off. Ends after `exit`. */
+  async *events(o: OutputOptions = {}): AsyncGenerator<ProcessEvent, void> {
+    const { after = 0, signal } = o;
+    const events = followEvents({
+      lastId: String(after),
+      open: (lastId = "0", connection) =>
+        this.#http.send({
+          method: "GET",
+          path: fillPath("/sandboxes/{sandbox_id}/processes/{process_id}/output", this.#params),
+          query: { encoding: "base64", after: lastId },
+          headers: { accept: "text/event-stream" },
+          signal: connection,
+        }),
+      isLast: ({ event }) => event === "exit",
+      signal,
+    });
+    for await (const { id, event, data } of events) {
+      const offset = Number(id);
+      if (event === "output") {
+        const { stream, data: text }: { stream: OutputStream; data: string } = JSON.parse(data);
+        yield { type: "output", stream, data: fromBase64(text), offset };
+      }
+      if (event === "gap") yield { type: "gap", bytes: JSON.parse(data).bytes, offset };
+      if (event === "start") this.#record = toCamelCase(JSON.parse(data));
+      if (event === "exit") {
+        this.#record = toCamelCase(JSON.parse(data));
+        yield { type: "exit", process: this.#record };
+      }
+    }
+  }
+
+  /** Writes to its standard input, which must have been opened (`stdinOpen`). Each byte arrives once, in order. */
+  write(data: string | Uint8Array, o: CallOptions = {}): Promise<void> {
+    return this.#inOrder(async () => {
+      for (let bytes = toBytes(data); bytes.length > 0; ) {
+        const taken = await this.#sendInput(bytes.subarray(0, maxInputBytes), false, o);
+        bytes = bytes.subarray(taken);
+      }
+    });
+  }
+
+  /** Ends its standard input; in a terminal Ctrl-D is typed. */
+  closeStdin(o: CallOptions = {}): Promise<void> {
+    return this.#inOrder(async () => void (await this.#sendInput(new Uint8Array(), true, o)));
+  }
+
+  #inOrder(write: () => Promise<void>): Promise<void> {
+    const written = this.#writing.then(write);
+    this.#writing = written.catch(() => {});
+    return written;
+  }
+
+  /** Returns how many bytes were taken. Bytes at an offset that was reached before are not written again. */
+  async #sendInput(bytes: Uint8Array, eof: boolean, o: CallOptions): Promise<number> {
+    const from = this.#inputOffset ?? (await this.#postInput(new Uint8Array(), {}, o)).offset;
+    const { offset } = await this.#postInput(bytes, { offset: from, eof: eof || undefined }, o);
+    this.#inputOffset = offset;
+    return offset - from;
+  }
+
+  #postInput(bytes: Uint8Array, query: { offset?: number; eof?: boolean | undefined }, o: CallOptions) {
+    return this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/stdin", {
+      params: this.#params,
+      query: query as { offset?: number; eof?: boolean },
+      body: () => bytes,
+      repeatable: true,
+      attemptMs: inputAttemptMs,
+      ...o,
+    });
+  }
+
+  /** Sends a signal of Linux by its name. */
+  async signal(name: string, o: CallOptions = {}): Promise<void> {
+    await this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/signal", {
+      params: this.#params,
+      json: { signal: name },
+      ...o,
+    });
+  }
+
+  /** Ends it with all its descendants: SIGTERM, and SIGKILL 5 s later. Nothing happens when it has ended. */
+  async kill(o: CallOptions = {}): Promise<void> {
+    await this.#http.call("DELETE", "/sandboxes/{sandbox_id}/processes/{process_id}", { params: this.#params, ...o });
+  }
+
+  /** Waits until it has ended. */
+  async wait(o: CallOptions = {}): Promise<ProcessRecord> {
+    const signal = withTimeout(o);
+    do {
+      this.#record = await this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/wait", {
+        params: this.#params,
+        json: { timeoutSeconds: waitSeconds },
+        repeatable: true,
+        attemptMs: waitSeconds * 1000 + waitGraceMs,
+        signal,
+      });
+    } while (this.#record.state === "running");
+    return this.#record;
+  }
+
+  /** Changes the size of its terminal. */
+  async resize(size: { cols: number; rows: number }, o: CallOptions = {}): Promise<void> {
+    await this.#http.call("PUT", "/sandboxes/{sandbox_id}/processes/{process_id}/pty", {
+      params: this.#params,
+      json: size,
+      ...o,
+    });
+  }
+
+  /** A ticket by which a WebSocket attaches to it, once. */
+  async createTicket(o: CallOptions = {}): Promise<string> {
+    const { ticket } = await this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/tickets", {
+      params: this.#params,
+      repeatable: true,
+      ...o,
+    });
+    return ticket;
+  }
+}
+
+/** Decodes each stream by itself. `end` gives what bytes at the end were no whole character. */
+export function createTextDecoders() {
+  const decoders = new Map<OutputStream, InstanceType<typeof TextDecoder>>();
+  const decode = ({ stream, data }: Pick<OutputBytes, "stream" | "data">): string => {
+    const decoder = decoders.get(stream) ?? new TextDecoder("utf-8", { ignoreBOM: true });
+    decoders.set(stream, decoder);
+    return decoder.decode(data, { stream: true });
+  };
+  const end = (): OutputChunk[] =>
+    [...decoders].map(([stream, decoder]) => ({ stream, data: decoder.decode() })).filter(({ data }) => data !== "");
+  return Object.assign(decode, { end });
+}
