@@ -9,6 +9,7 @@ import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { applyRights } from "../deploy/cluster-rights.ts";
+import { pushHelperImage } from "../platform/helper-image.ts";
 import type { Figure } from "./figure.ts";
 import type { Bench } from "./kubernetes/bench.ts";
 import { measureCreation } from "./kubernetes/creation.ts";
@@ -58,6 +59,7 @@ export async function measureKubernetes(): Promise<Figure[]> {
     certificateAuthority: await readFile(cluster.own.certificateAuthority),
     image: await push(["httpd", "-f", "-p", "8080", "-h", "/www"]),
     port: 8080,
+    helperImage: await pushHelperImage(registry.host),
   };
   const figures: Figure[] = [];
   if (rounds > 0) figures.push(...(await measurePods(bench, rounds)));

@@ -489,6 +489,59 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     expect(await other.inspect(spec.sandboxId)).toMatchObject({ phase: "running" });
   });
 
+  test("a sandbox gets the helper from a container that has ended once it is ready", async ({ specOf }) => {
+    const helped = open({ pod: { helperImage: await pushHelperImage(host) } });
+    const spec = await specOf({ command: ["sleep", "3600"] }, {}, helped);
+    await ensure(spec, helped);
+    await until(async () =>
+      expect(await helped.probe(spec.sandboxId, undefined, AbortSignal.timeout(5_000))).toBe(true),
+    );
+    const state = await cluster.kubectl(
+      "get",
+      "pod",
+      "--namespace=sandboxes",
+      `sandgate-${spec.sandboxId}`,
+      '--output=jsonpath={.status.containerStatuses[?(@.name=="helper")].state.terminated.exitCode}',
+    );
+    expect(state).toBe("0");
+    // kubectl takes the sandbox's own container unless another is named.
+    const listed = await cluster.kubectl(
+      "exec",
+      "--namespace=sandboxes",
+      `sandgate-${spec.sandboxId}`,
+      "--",
+      ...["ls", "/.sandgate"],
+    );
+    expect(listed).toBe("helper\n");
+  });
+
+  test("a sandbox isn't ready without the helper, and it is said whether that may come", async ({ specOf }) => {
+    const image = await pushHelperImage(host);
+    const missing = open({ pod: { helperImage: image.replace(/[0-9a-f]{64}$/, "0".repeat(64)) } });
+    const failing = open({ pod: { helperImage: (await specOf({ command: ["true"] })).reference } });
+    const node = { reason: "node_error", message: "The node can't get the platform's helper." };
+    const waiting = await specOf({ command: ["sleep", "3600"] }, {}, missing);
+    await until(async () => {
+      const seen = await missing.ensure(waiting);
+      expect(seen).toMatchObject({ phase: "running", problem: { ...node, isFinal: false } });
+      // Its own probe has succeeded by then.
+      const pod = await cluster.call("GET", `${pods()}/sandgate-${waiting.sandboxId}`);
+      expect(JSON.stringify(pod)).toContain('"started":true');
+      expect(seen).not.toHaveProperty("isReady");
+    });
+    expect(await missing.probe(waiting.sandboxId, undefined, AbortSignal.timeout(5_000))).toBe(false);
+    // An image that lacks the program.
+    const refused = await specOf({ command: ["sleep", "3600"] }, {}, failing);
+    await until(async () => {
+      const error = await failing.ensure(refused).then(
+        () => undefined,
+        (thrown: unknown) => thrown,
+      );
+      if (!(error instanceof SandboxRefused)) throw new Error("the sandbox was not refused", { cause: error });
+      expect(error.failure).toMatchObject(node);
+    });
+  });
+
   test("says what keeps a node from setting a pod up", async ({ specOf, skip }) => {
     const mapped = open({ pod: { userNamespaces: true } });
     const spec = await specOf({ command: ["sleep", "3600"] }, {}, mapped);

@@ -36,7 +36,6 @@ const pod: RawPod = {
       { type: "PodScheduled", status: "False", reason: "Unschedulable", message: "0/1", lastTransitionTime: at },
       { type: "Ready", status: "True" },
     ],
-    initContainerStatuses: [{ name: "helper", state: { terminated: { exitCode: 1, reason: "Error" } } }],
     containerStatuses: [
       { name: "sandbox", started: false, state: { waiting: { reason: "ErrImagePull", message: "denied" } } },
       { name: "sidecar", started: true, state: { running: { startedAt: at } } },

@@ -86,7 +86,6 @@ const status: Message = {
   4: ["reason", "string"],
   7: ["startTime", "time"],
   8: ["containerStatuses", containerStatus, "list"],
-  10: ["initContainerStatuses", containerStatus, "list"],
 };
 
 const pod: Message = { 1: ["metadata", metadata], 2: ["spec", spec], 3: ["status", status] };

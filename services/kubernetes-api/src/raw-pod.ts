@@ -1,6 +1,6 @@
 /** The container that a sandbox's pod is made for; a cluster may add others. */
 export const containerName = "sandbox";
-/** The one that runs before it, and gives it the helper. */
+/** The one that is started just before it, gives it the helper, and ends. */
 export const helperContainerName = "helper";
 
 interface RawTerminated {
@@ -50,7 +50,6 @@ export interface RawPod {
     message?: string;
     startTime?: string;
     conditions?: { type: string; status: string; reason?: string; message?: string; lastTransitionTime?: string }[];
-    initContainerStatuses?: RawContainerStatus[];
     containerStatuses?: RawContainerStatus[];
   };
 }

@@ -15,6 +15,8 @@ export interface Bench {
   image: string;
   /** Where a container of the image answers. */
   port: number;
+  /** What real pods get the helper from. */
+  helperImage: string;
 }
 
 /** The path of the sandboxes' pods. */
@@ -101,9 +103,10 @@ export async function awaitPods(client: JsonClient, count: number, until: AbortS
   }
 }
 
-interface PodObject {
+/** A pod as the API server takes and gives it. */
+export interface PodObject {
   metadata: { name: string; labels: Record<string, string> };
-  spec: Record<string, unknown>;
+  spec: Record<string, unknown> & { containers: { name: string }[] };
 }
 
 /** The pod of a sandbox as somebody else would create it: with the same spec, of no installation that is watched. */
@@ -113,7 +116,7 @@ export async function readBarePod(client: JsonClient, sandboxId: string): Promis
   const { nodeName: _, ...spec } = pod.spec;
   const text = JSON.stringify({ metadata: { labels: pod.metadata.labels }, spec }).replaceAll(installation, "bare");
   return (name) => {
-    const { metadata, ...rest } = JSON.parse(text);
-    return { apiVersion: "v1", kind: "Pod", metadata: { name, ...metadata }, ...rest };
+    const { metadata, ...rest }: PodObject = JSON.parse(text);
+    return { apiVersion: "v1", kind: "Pod", ...rest, metadata: { ...metadata, name } };
   };
 }

@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { containerName, helperContainerName } from "@sandgate/kubernetes-api/raw-pod";
 import type { Operator } from "../../platform/operator.ts";
 import { compare, type Undo } from "../compare.ts";
 import type { Figure } from "../figure.ts";
 import type { JsonClient } from "../json-client.ts";
 import { report } from "../report.ts";
-import { type Bench, openOnBench, podsPath, readBarePod } from "./bench.ts";
+import { type Bench, openOnBench, type PodObject, podsPath, readBarePod } from "./bench.ts";
 
 const atOnce = 30;
 const roundsAtOnce = 3;
@@ -14,11 +15,12 @@ const pollMs = 10;
 
 /**
  * Provision until ready over the public API, against a client that creates a pod with the same spec and asks until it
- * is ready: alone, and thirty at once, which for the platform are of one workspace.
+ * is ready: alone, and thirty at once, which for the platform are of one workspace. And what the container that brings
+ * the helper costs a pod.
  */
 export async function measurePods(bench: Bench, rounds: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
-  const { operator, client } = await openOnBench(bench, closing);
+  const { operator, client } = await openOnBench(bench, closing, { SANDGATE_HELPER_IMAGE: bench.helperImage });
   const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
   const first = await operator.provisionReady(imageId);
   const bareOf = await readBarePod(client, first);
@@ -30,9 +32,12 @@ export async function measurePods(bench: Bench, rounds: number): Promise<Figure[
     },
     bare: () => runBare(client, bareOf(`bare-${randomUUID()}`)),
   };
+  const helped = { ours: runs.bare, bare: () => runBare(client, withoutHelper(bareOf(`bare-${randomUUID()}`))) };
   const figures = [
     await compare("pod: provision to ready, of a bare pod's time", "at most 1.15", runs, 1, rounds),
     await compare(`${atOnce} pods at once, of bare pods' time`, "at most 1.2", runs, atOnce, roundsAtOnce),
+    await compare("bare pod with the helper, of one without", "at most 1.3", helped, 1, rounds),
+    await compare(`${atOnce} bare pods with it at once, of such without`, "at most 1.3", helped, atOnce, roundsAtOnce),
   ];
   for (const { what, value, detail } of figures) report(`${what}: ${value.toFixed(2)}; ${detail}`);
   return figures;
@@ -43,14 +48,20 @@ async function remove(operator: Operator, client: JsonClient, id: string): Promi
   await untilGone(client, `${podsPath}/sandgate-${id}`);
 }
 
-async function runBare(client: JsonClient, pod: { metadata: { name: string } }): Promise<Undo> {
+function withoutHelper(pod: PodObject): PodObject {
+  const containers = pod.spec.containers.filter(({ name }) => name !== helperContainerName);
+  return { ...pod, spec: { ...pod.spec, containers } };
+}
+
+async function runBare(client: JsonClient, pod: PodObject): Promise<Undo> {
   await client.call("POST", podsPath, { body: pod });
   const path = `${podsPath}/${pod.metadata.name}`;
   for (;;) {
     const { status } = await client.call("GET", path);
     // Its startup probe has succeeded, which is ready to us too: a kubelet sets the condition Ready up to a second
     // later.
-    if (status.containerStatuses?.[0]?.started) break;
+    const statuses: { name: string; started?: boolean }[] = status.containerStatuses ?? [];
+    if (statuses.some(({ name, started }) => name === containerName && started)) break;
     await delay(pollMs);
   }
   return async () => {

@@ -292,6 +292,16 @@ test("the time before the container was asked for is none that it waited for a p
   await reaches(id, "ready");
 });
 
+test("a container that runs and lacks something isn't ready, and fails with that after the time for its start", async () => {
+  const limits = { cpus: 1, pids: 64, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, pullTimeoutMs: 200 } });
+  engine.starting = { phase: "running", problem: { reason: "node_error", message: "no helper", isFinal: false } };
+  const id = await provision();
+  await delay(250);
+  reconciler.wake(id);
+  expect((await reaches(id, "failed", "node_error")).message).toBe("no helper");
+});
+
 test("fails a sandbox at once with the runtime's own reason when it never will run", async () => {
   await start();
   engine.starting = { problem: { reason: "container_config_error", message: "runs as root", isFinal: true } };

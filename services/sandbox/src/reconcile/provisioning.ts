@@ -77,7 +77,8 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     } catch (error) {
       return pass.signal.aborted ? "idle" : failOrRetry(sandbox, delays.afterError(sandbox, error));
     }
-    if (seen.phase === "created") return failOrRetry(sandbox, delays.afterCreated(sandbox, seen));
+    const isWaiting = seen.phase === "created" || (seen.phase === "running" && seen.problem !== undefined);
+    if (isWaiting) return failOrRetry(sandbox, delays.afterCreated(sandbox, seen));
     if (seen.phase === "exited") {
       // The start is saved first: a container that has already ended still ran, and may have logged.
       const started = await records.saveStart(sandbox, seen);

@@ -60,6 +60,7 @@ export function createReadinessWait(o: ReadinessOptions): ReadinessWait {
           else await records.saveFailure(sandbox, containerLost);
           return "again";
         }
+        if (seen.problem) return "again";
         inspectAtMs = performance.now() + inspectEveryMs;
       }
       const full = disk.failureOf(sandbox.id);

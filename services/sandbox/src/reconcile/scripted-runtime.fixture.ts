@@ -23,8 +23,8 @@ export interface ScriptedEngine extends RuntimeLifecycle {
   exitsAtOnce: boolean;
   /** The runtime has found containers to be ready by the time that their start is answered. */
   startsReady: boolean;
-  /** Containers are on their way for as long as this is set, for this reason if any. */
-  starting: Pick<Observation, "problem"> | undefined;
+  /** Containers are on their way for as long as this is set, for this reason if any; or they run, and aren't ready. */
+  starting: Partial<Pick<Observation, "problem" | "phase">> | undefined;
   /** Bytes that containers have written. */
   written: Map<string, number>;
   exit(id: string, end: Partial<Observation>): void;

@@ -66,7 +66,10 @@ export interface Observation {
   sandboxId: string;
   /** `created`: not started. `exited`: its process has ended, for whatever reason; it never runs again. */
   phase: "created" | "running" | "exited";
-  /** What keeps a created container from running. `isFinal`: it never will; otherwise the problem may pass. */
+  /**
+   * What keeps a created container from running, or one that runs from being ready. `isFinal`: it always will; otherwise
+   * the problem may pass.
+   */
   problem?: RuntimeFailure & { isFinal: boolean };
   /** The probe of a running container has succeeded. Only runtimes that probe by themselves report it. */
   isReady?: boolean;

@@ -181,7 +181,7 @@ function createEnsure(o: KubernetesLifecycleOptions): (spec: RuntimeSpec) => Pro
       if (seen.phase === "running") await requests.settle(pod, spec);
       // The kubelet must probe the port that is meant.
       if (seen.isReady && pod.readinessPort !== spec.readinessPort) return { ...seen, isReady: false };
-      if (seen.phase !== "created" || !seen.problem?.isFinal) return seen;
+      if (!seen.problem?.isFinal) return seen;
       const isRefused = seen.problem.reason === "image_pull_unauthorized" && pod.hasPullSecret && !pod.deletionAt;
       if (isRefused && (await pullSecrets.restore(pod, () => findContent(spec))))
         return { ...seen, problem: { ...seen.problem, isFinal: false } };

@@ -60,7 +60,7 @@ export function createObserver({ api, events }: { api: Pick<Api, "clockAheadMs">
     },
     async isReady(pod) {
       const seen = observationOf(pod, now());
-      if (seen?.phase !== "running") return false;
+      if (seen?.phase !== "running" || pod.awaitsHelper) return false;
       if (pod.container?.isStarted) return true;
       if (pod.readinessPort !== undefined) return false;
       if (now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;

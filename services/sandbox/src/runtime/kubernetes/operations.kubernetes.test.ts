@@ -16,6 +16,7 @@ const pod: Pod = {
   isGated: false,
   hasPullSecret: false,
   isSettled: true,
+  awaitsHelper: false,
   nodeName: "node1",
   phase: "Running",
   reason: "",

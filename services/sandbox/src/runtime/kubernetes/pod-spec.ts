@@ -44,9 +44,16 @@ const secretFolder = "/run/sandgate";
 
 /** Where an image has the helper (deploy/Dockerfile). */
 const helperProgram = "/app/helper";
-/** Whoever the helper's image runs as, and what its container may take, in MiB; the helper has 10. */
+/** Whoever the helper's image runs as. */
 const helperUser = 1_000;
-const helperMb = { memory: 32, disk: 32 };
+/**
+ * What its container may take, and what the scheduler sets aside for it as long as the pod lives, though it runs for
+ * some ms: next to nothing but the disk for its copy of 10 MiB, which stays.
+ */
+const helperResources = {
+  requests: { cpu: "1m", memory: "1Mi", "ephemeral-storage": "12Mi" },
+  limits: { cpu: "200m", memory: "32Mi", "ephemeral-storage": "32Mi" },
+};
 
 /** What the pods of one installation have in common. */
 export interface PodDefaults {
@@ -76,7 +83,7 @@ export interface PodDefaults {
  * pod's name.
  */
 export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string, defaults: PodDefaults): V1Pod {
-  const { sandboxId, workspaceId, memoryMb, readinessPort, ttlSeconds } = spec;
+  const { sandboxId, workspaceId, readinessPort, ttlSeconds } = spec;
   const { installationId, diskMb, nodeLostSeconds } = defaults;
   const name = containerNameOf(sandboxId);
   const isPrivate = access.username !== "";
@@ -105,6 +112,8 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
       namespace,
       labels: containerLabels({ sandboxId, workspaceId, installationId }),
       annotations: {
+        // kubectl takes the first one otherwise.
+        "kubectl.kubernetes.io/default-container": containerName,
         // An autoscaler must not move what can't be moved.
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
       },
@@ -143,10 +152,9 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
         seccompProfile: { type: "RuntimeDefault" },
         ...(isRestricted && { runAsNonRoot: true }),
       },
-      ...(defaults.helperImage !== undefined && {
-        initContainers: [helperContainerOf(defaults.helperImage, spec, defaults)],
-      }),
       containers: [
+        // First: so it has ended before the kubelet looks whether the sandbox has started.
+        ...(defaults.helperImage === undefined ? [] : [helperContainerOf(defaults.helperImage)]),
         {
           name: containerName,
           image: spec.reference,
@@ -154,7 +162,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
           // With the sandbox's own credential each time, even where the node has the image.
           imagePullPolicy: "Always",
           env: environmentOf(name, spec),
-          resources: resourcesOf(spec, defaults, memoryMb),
+          resources: resourcesOf(spec, defaults),
           securityContext: {
             allowPrivilegeEscalation: false,
             privileged: false,
@@ -196,15 +204,16 @@ function literal(text: string): string {
   return text.replaceAll("$", "$$$$");
 }
 
-function resourcesOf(spec: RuntimeSpec, { cpuRequestMillis, diskMb }: PodDefaults, memoryMb: number) {
+function resourcesOf({ cpus, memoryMb }: RuntimeSpec, { cpuRequestMillis, diskMb }: PodDefaults) {
+  const millis = Math.round(cpus * 1000);
   return {
     requests: {
-      cpu: `${Math.min(cpuRequestMillis, Math.round(spec.cpus * 1000))}m`,
+      cpu: `${Math.min(cpuRequestMillis, millis)}m`,
       memory: `${memoryMb}Mi`,
       "ephemeral-storage": `${Math.min(diskRequestMb, diskMb)}Mi`,
     },
     limits: {
-      cpu: `${Math.round(spec.cpus * 1000)}m`,
+      cpu: `${millis}m`,
       memory: `${memoryMb}Mi`,
       "ephemeral-storage": `${diskMb}Mi`,
     },
@@ -212,21 +221,21 @@ function resourcesOf(spec: RuntimeSpec, { cpuRequestMillis, diskMb }: PodDefault
 }
 
 const helperVolume = {
-  volume: { name: "helper", emptyDir: { sizeLimit: `${helperMb.disk}Mi` } },
+  volume: { name: "helper", emptyDir: { sizeLimit: helperResources.limits["ephemeral-storage"] } },
   mount: { name: "helper", mountPath: helperFolder, readOnly: true },
 };
 
 /**
- * Copies the helper before the sandbox starts. It needs no shell, and no more than the sandbox, so the pod's request
- * stays what it is.
+ * Copies the helper, and ends; a sandbox is ready after that. It is no init container, as a kubelet looks only once a
+ * second whether one has ended.
  */
-function helperContainerOf(image: string, spec: RuntimeSpec, defaults: PodDefaults) {
+function helperContainerOf(image: string) {
   return {
     name: helperContainerName,
     image,
     imagePullPolicy: "IfNotPresent",
     command: [helperProgram, "install", helperFolder],
-    resources: resourcesOf(spec, defaults, Math.min(helperMb.memory, spec.memoryMb)),
+    resources: helperResources,
     securityContext: {
       allowPrivilegeEscalation: false,
       privileged: false,

@@ -57,8 +57,10 @@ export interface Pod {
   /** Why the cluster ended it (condition DisruptionTarget). */
   disruption?: { reason: string; message: string };
   container?: ContainerState;
-  /** What keeps the container that brings the helper from running, or why it failed. */
-  helperProblem?: string;
+  /** It has a container that brings the helper, which hasn't done so yet. */
+  awaitsHelper: boolean;
+  /** What keeps that container from running, or why it failed. `isFinal`: it won't run again. */
+  helperProblem?: { message: string; isFinal: boolean };
 }
 
 /** A smaller difference of clocks doesn't show: times are cut to seconds. */
@@ -75,7 +77,7 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
   const disruption = conditions.find((each) => each.type === "DisruptionTarget" && each.status === "True");
   const port = spec.containers.find(({ name }) => name === containerName)?.startupProbe?.httpGet?.port;
   const container = readContainer(raw);
-  const helperProblem = readHelperProblem(raw);
+  const helper = readHelper(raw);
   return {
     name: metadata.name,
     namespace: metadata.namespace,
@@ -102,20 +104,21 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
     ...(scheduled?.reason === "Unschedulable" && { unschedulable: scheduled.message ?? "" }),
     ...(disruption && { disruption: { reason: disruption.reason ?? "", message: disruption.message ?? "" } }),
     ...(container && { container }),
-    ...(helperProblem !== undefined && { helperProblem }),
+    ...helper,
   };
 }
 
 /** Of the reasons to wait, these are those of a container that is on its way. */
 const isOnItsWay = new Set(["PodInitializing", "ContainerCreating"]);
 
-function readHelperProblem({ status }: RawPod): string | undefined {
-  const { waiting, terminated } =
-    status?.initContainerStatuses?.find(({ name }) => name === helperContainerName)?.state ?? {};
-  const failed = terminated && terminated.exitCode !== 0 ? terminated : undefined;
-  const { reason = "", message = "" } = failed ?? waiting ?? {};
-  if (!failed && (reason === "" || isOnItsWay.has(reason))) return undefined;
-  return `the container that brings the helper: ${reason} ${message}`.trim();
+function readHelper(raw: RawPod): Pick<Pod, "awaitsHelper" | "helperProblem"> {
+  if (!raw.spec.containers.some(({ name }) => name === helperContainerName)) return { awaitsHelper: false };
+  const { waiting, terminated } = findContainer(raw, helperContainerName)?.state ?? {};
+  if (terminated?.exitCode === 0) return { awaitsHelper: false };
+  const { reason = "", message = "" } = terminated ?? waiting ?? {};
+  if (!terminated && (reason === "" || isOnItsWay.has(reason))) return { awaitsHelper: true };
+  const said = `the container that brings the helper: ${reason} ${message}`.trim();
+  return { awaitsHelper: true, helperProblem: { message: said, isFinal: terminated !== undefined } };
 }
 
 function readDeletion({ deletionTimestamp, deletionGracePeriodSeconds = 0 }: RawPod["metadata"]): Partial<Pod> {
@@ -124,8 +127,8 @@ function readDeletion({ deletionTimestamp, deletionGracePeriodSeconds = 0 }: Raw
   return { deletionAt, deletionAskedAt: new Date(deletionAt.getTime() - deletionGracePeriodSeconds * 1000) };
 }
 
-function findContainer({ status }: RawPod) {
-  return status?.containerStatuses?.find(({ name }) => name === containerName);
+function findContainer({ status }: RawPod, wanted = containerName) {
+  return status?.containerStatuses?.find(({ name }) => name === wanted);
 }
 
 /**

@@ -106,37 +106,55 @@ describe("a pod's phase", () => {
 });
 
 describe("the container that brings the helper", () => {
-  const withHelper = (state: ContainerStatus["state"], rest: Status = {}) =>
-    see({
-      status: {
-        ...waiting("PodInitializing"),
-        ...rest,
-        initContainerStatuses: [{ name: "added-by-a-mesh", state: { waiting: { reason: "ErrImagePull" } } }].concat({
-          name: "helper",
-          ...(state && { state }),
-        } as never),
-      },
+  const brought = { terminated: { exitCode: 0, reason: "Completed" } };
+  const withHelper = (state: ContainerStatus["state"], { containerStatuses = [], ...rest }: Status) => {
+    const raw = rawPod({
+      status: { ...rest, containerStatuses: [{ name: "helper", ...(state && { state }) }, ...containerStatuses] },
     });
+    const pod = readPod({ ...raw, spec: { ...raw.spec, containers: [{ name: "helper" }, { name: "sandbox" }] } }, "i1");
+    if (!pod) throw new Error("not a sandbox's pod");
+    return observationOf(pod, now);
+  };
+  const started: Status = {
+    ...running,
+    containerStatuses: running.containerStatuses?.map((each) => ({ ...each, started: true })) ?? [],
+  };
+  const node = { reason: "node_error", message: "The node can't get the platform's helper." };
 
   test("is no problem while it is on its way, and once it has done its work", () => {
     for (const state of [
       undefined,
-      { waiting: { reason: "PodInitializing" } },
-      { running: { startedAt: started } },
-      { terminated: { exitCode: 0, reason: "Completed" } },
+      { waiting: { reason: "ContainerCreating" } },
+      { running: { startedAt: created } },
     ]) {
-      expect(withHelper(state)).toEqual({ sandboxId: "s1", phase: "created", createdAt: new Date(created) });
+      expect(withHelper(state, waiting("ContainerCreating"))).not.toHaveProperty("problem");
+      expect(withHelper(state, started)).toMatchObject({ phase: "running" });
+      expect(withHelper(state, started)).not.toHaveProperty("isReady");
     }
+    expect(withHelper(brought, waiting("ContainerCreating"))).toMatchObject({ phase: "created" });
+    expect(withHelper(brought, started)).toMatchObject({ phase: "running", isReady: true });
+    expect(withHelper(brought, running)).not.toHaveProperty("isReady");
   });
 
-  test("is the platform's to mend, in words of ours", () => {
-    const node = { reason: "node_error", message: "The node can't get the platform's helper." };
-    expect(withHelper({ waiting: { reason: "ErrImagePull", message: "unauthorized" } })).toMatchObject({
+  test("is the platform's to mend, in words of ours, and its sandbox isn't ready without", () => {
+    const pulling = { waiting: { reason: "ErrImagePull", message: "unauthorized" } };
+    const detail = "the container that brings the helper: ErrImagePull unauthorized";
+    expect(withHelper(pulling, waiting("ContainerCreating"))).toMatchObject({
       phase: "created",
-      problem: { ...node, detail: "the container that brings the helper: ErrImagePull unauthorized", isFinal: false },
+      problem: { ...node, detail, isFinal: false },
     });
+    const waitingForIt = withHelper(pulling, started);
+    expect(waitingForIt).toMatchObject({ phase: "running", problem: { ...node, detail, isFinal: false } });
+    expect(waitingForIt).not.toHaveProperty("isReady");
     const failed = { terminated: { exitCode: 1, reason: "Error", message: "no space left" } };
-    expect(withHelper(failed, { phase: "Failed" })).toMatchObject({ phase: "exited", failure: node });
+    expect(withHelper(failed, started)).toMatchObject({ phase: "running", problem: { ...node, isFinal: true } });
+  });
+
+  test("says nothing of how its sandbox ended", () => {
+    const failed = { terminated: { exitCode: 1, reason: "Error" } };
+    const seen = withHelper(failed, terminated({ exitCode: 4, reason: "Error" }));
+    expect(seen).toMatchObject({ phase: "exited", exitCode: 4 });
+    expect(seen).not.toHaveProperty("failure");
   });
 });
 

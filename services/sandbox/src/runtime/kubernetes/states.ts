@@ -25,10 +25,13 @@ export function observationOf(pod: Pod, now: Date): Observation | undefined {
   const startedAt = startOf(pod, now);
   const base = { sandboxId, createdAt, ...(startedAt && { startedAt }) };
   if (!hasEnded(pod, now)) {
-    const problem = problemOf(pod);
     if (startedAt && !container?.waiting) {
-      return { ...base, phase: "running", ...(container?.isStarted && { isReady: true }) };
+      // The kubelet starts it whether or not the helper is there.
+      const problem = helperProblemOf(pod);
+      const isReady = container?.isStarted && !pod.awaitsHelper;
+      return { ...base, phase: "running", ...(isReady && { isReady }), ...(problem && { problem }) };
     }
+    const problem = problemOf(pod);
     return { ...base, phase: "created", ...(problem && { problem }) };
   }
   const failure = endOf(pod, now);
@@ -166,7 +169,6 @@ function endOf(pod: Pod, now: Date): RuntimeFailure | undefined {
       message: "The sandbox's node was restarted, or its container runtime lost the sandbox.",
     };
   }
-  if (phase === "Failed" && pod.helperProblem !== undefined && !pod.deletionAt) return withoutHelper(pod);
   const ranOrWas = container?.startedAt !== undefined || container?.terminated !== undefined;
   if (phase === "Failed" && pod.reason === "DeadlineExceeded" && !ranOrWas) {
     return { reason: "pull_timeout", message: "The container did not start before the pod's deadline." };
@@ -197,8 +199,10 @@ function endedBeforeDeletion(pod: Pod): boolean {
 }
 
 /** Of the platform's own image, and no fault of the sandbox's. */
-function withoutHelper({ helperProblem = "" }: Pod): RuntimeFailure {
-  return { reason: "node_error", message: "The node can't get the platform's helper.", detail: helperProblem };
+function helperProblemOf({ helperProblem }: Pod): Observation["problem"] {
+  if (!helperProblem) return undefined;
+  const { message: detail, isFinal } = helperProblem;
+  return { reason: "node_error", message: "The node can't get the platform's helper.", detail, isFinal };
 }
 
 /** What keeps a pod from running. */
@@ -211,7 +215,8 @@ function problemOf(pod: Pod): Observation["problem"] {
     const message = wordsFor(unschedulable, missing, "No node can run the sandbox.");
     return { reason: "unschedulable", message, detail: unschedulable, isFinal: false };
   }
-  if (pod.helperProblem !== undefined) return { ...withoutHelper(pod), isFinal: false };
+  const helperProblem = helperProblemOf(pod);
+  if (helperProblem) return helperProblem;
   const { reason, message: detail } = container?.waiting ?? { reason: "", message: "" };
   switch (reason) {
     case "ErrImagePull":
