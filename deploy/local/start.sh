@@ -18,6 +18,12 @@ case ${SANDGATE_RUNTIME:-} in
     ;;
 esac
 
+# In the background: the platform starts meanwhile, and serves the dashboard once it is built. Quick when it is.
+case ${SANDGATE_DASHBOARD:-} in
+  false | 0 | off | no) ;;
+  *) "$node" dashboard/build.ts || say "the dashboard could not be built; its error is above" ;;
+esac &
+
 # Spares every later start, and each database's writer thread, the stripping of types: half the time and memory of those
 # threads.
 export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/node_modules/.cache/node}"

@@ -10,6 +10,7 @@ import { hourMs, minuteMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
+import { dashboardRoutes } from "./dashboard/routes.ts";
 import { healthRoutes } from "./operations/health.ts";
 import { admitRequests, confirmAccess } from "./pipeline/admission/admission.ts";
 import { createAuthenticator } from "./pipeline/admission/authentication.ts";
@@ -63,6 +64,8 @@ export interface FacadeEnvironment {
   closingIdleMs?: number;
   /** The state of each dependency of the process ("ok", or what is wrong), for /readyz. */
   dependencies?(): Promise<Record<string, string>>;
+  /** Where the built dashboard is. Default: `dashboard/dist`. */
+  dashboardFolder?: string | undefined;
   /** Routes beside the API's own, in tests. */
   moreRoutes?: readonly RoutePlugin[];
 }
@@ -154,6 +157,11 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const dependencies = async () => (await environment.dependencies?.()) ?? {};
   await app.register(healthRoutes, { ...context, dependencies });
   await app.register(referenceRoutes, { ...context, document });
+  await app.register(dashboardRoutes, {
+    ...context,
+    enabled: settings.dashboard,
+    folder: environment.dashboardFolder,
+  });
   await app.ready();
   answerExpectations(app.server);
   limitReceiving(app.server, { ms: receiveTimeoutMs, onLate: errors.respondToUnreadable });

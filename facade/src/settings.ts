@@ -1,5 +1,6 @@
 import {
   defineSettings,
+  flag,
   integer,
   list,
   readSettings,
@@ -38,6 +39,10 @@ export const facadeSettings = defineSettings({
   trustedProxies: list("SANDGATE_TRUSTED_PROXIES", {
     default: [],
     doc: "Addresses or CIDR ranges of the proxies whose X-Forwarded-For is trusted",
+  }),
+  dashboard: flag("SANDGATE_DASHBOARD", {
+    default: true,
+    doc: "Whether the dashboard is served below /dashboard/, and browsers that open / are sent there",
   }),
   redirectUris: list("SANDGATE_REDIRECT_URIS", {
     default: [],

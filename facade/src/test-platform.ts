@@ -44,7 +44,13 @@ export const boundApiToken = "sgt_bound";
  * workspace knows two workspaces, the first of which has the user as a member with `role`.
  */
 export async function openTestPlatform(
-  o: { env?: NodeJS.ProcessEnv; handlers?: Handlers; sharedLimits?: boolean; moreRoutes?: readonly RoutePlugin[] } = {},
+  o: {
+    env?: NodeJS.ProcessEnv;
+    handlers?: Handlers;
+    sharedLimits?: boolean;
+    moreRoutes?: readonly RoutePlugin[];
+    dashboardFolder?: string;
+  } = {},
 ) {
   const defaults = { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v" };
   const settings = readFacadeSettings({ ...defaults, ...o.env });
@@ -174,6 +180,7 @@ export async function openTestPlatform(
       logger,
       metrics,
       sharedLimits: o.sharedLimits ?? false,
+      dashboardFolder: o.dashboardFolder ?? folder,
       moreRoutes: o.moreRoutes ?? [],
     },
     settings,

@@ -42,6 +42,7 @@ export async function openBrowserPlatform(o: {
     SANDGATE_PUBLIC_URL: url,
     SANDGATE_REDIRECT_URIS: `${appUrl}/done`,
     SANDGATE_SIGNIN_RATE_LIMIT: "0",
+    SANDGATE_DASHBOARD: "off",
     ...o.settings,
   };
   const logger = createLogger({ service: "test", level: "silent" });

@@ -19,7 +19,7 @@ async function welcome(platform: Platform): Promise<string> {
   const password = firstStart?.password ?? "<password>";
   const body = JSON.stringify({ username, password });
   return [
-    `Sandgate is ready at ${url} (reference: ${url}/docs)`,
+    `Sandgate is ready at ${url} (dashboard: ${url}/dashboard/, reference: ${url}/docs)`,
     ...(firstStart ? [`Sign in as ${username} with the password ${password}, which is shown only this once:`] : []),
     ...(firstStart ? [] : ["Sign in:"]),
     `  curl -s ${url}/auth/login -H 'content-type: application/json' -d '${body}'`,

@@ -80,10 +80,6 @@ export async function referenceRoutes(
     },
   );
 
-  app.get("/", { config: { rules }, schema: { hide: true } }, async (_request, reply) =>
-    reply.redirect(`${publicUrl()}/docs`),
-  );
-
   app.get("/docs/reference.js", { config: { rules }, schema: { hide: true } }, async (request, reply) => {
     script ??= readReferenceScript();
     reply.header("cache-control", "public, max-age=3600");

@@ -24,6 +24,11 @@ export function originsOf(redirectUris: readonly string[]): ReadonlySet<string> 
 
 const loopback = /^(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?$/;
 
+/** Whether a host, perhaps with a port, is a name of the machine that the client itself runs on. */
+export function isLoopback(host: string): boolean {
+  return loopback.test(host);
+}
+
 /**
  * Throws FORBIDDEN for a request of a browser from an origin that is neither the API's own nor one of these. Without an
  * Origin it is no browser's.
@@ -34,9 +39,28 @@ export function requireKnownOrigin(
 ): void {
   if (origin === undefined || o.origins.has(origin) || origin === new URL(o.publicUrl).origin) return;
   // By whatever name this machine is called there: no other site has these.
-  if (loopback.test(host) && origin === `http://${host}`) return;
+  if (isLoopback(host) && origin === `http://${host}`) return;
   throw new DomainError("FORBIDDEN", "Pages of this origin may not use the API.", {
     hint: "Serve the page from the API's own origin, or from one of SANDGATE_REDIRECT_URIS.",
+  });
+}
+
+/**
+ * Returns the origin of the page that made the request, which is the API's own: the public one, or that of the host
+ * that was asked. Throws FORBIDDEN for any other, for one of plain http where the API is reached by https, and without
+ * one.
+ */
+export function requireOwnOrigin(
+  { headers: { origin = "", host } }: Pick<FastifyRequest, "headers">,
+  publicUrl: string,
+): string {
+  const own = new URL(publicUrl);
+  const page = URL.parse(origin);
+  if (origin === own.origin) return origin;
+  const isSafe = own.protocol !== "https:" || page?.protocol === "https:";
+  if (page && page.host === host && (isSafe || isLoopback(host))) return origin;
+  throw new DomainError("FORBIDDEN", "Only pages of the API's own origin may do this.", {
+    hint: "Programs use POST /auth/login, POST /auth/refresh and POST /auth/logout.",
   });
 }
 

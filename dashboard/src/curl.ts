@@ -1,0 +1,14 @@
+import { apiUrl } from "./api.ts";
+
+/** A request of the API as a line for a shell, with the token and workspace as variables. */
+export function curlLine(method: string, path: string, body?: object): string {
+  const parts = [
+    "curl",
+    ...(method === "GET" || (method === "POST" && body) ? [] : ["-X", method]),
+    `${apiUrl}${path}`,
+    `-H "Authorization: Bearer $SANDGATE_TOKEN"`,
+    `-H "X-Workspace-Id: $SANDGATE_WORKSPACE"`,
+    ...(body ? [`-H 'Content-Type: application/json'`, `-d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`] : []),
+  ];
+  return parts.join(" ");
+}

@@ -1,0 +1,62 @@
+import { Tooltip } from "@base-ui/react/tooltip";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode, useEffect, useState } from "react";
+import { createRoot } from "react-dom/client";
+import { queryClient } from "./api.ts";
+import { router } from "./router.tsx";
+import { adoptSession, onSessionChange, renewSession, sessionStatus } from "./session.ts";
+import { takeSsoResult } from "./sso.ts";
+import { applyTheme } from "./theme.ts";
+import { Button } from "./ui/basics.tsx";
+import { Problem } from "./ui/problem.tsx";
+import "./styles/base.css";
+import "./styles/shell.css";
+
+/** Finds out whether there is a session: one that single sign-on has just begun, or that of the cookie. */
+async function findSession(): Promise<void> {
+  const { refreshToken } = takeSsoResult();
+  await (refreshToken === undefined ? renewSession() : adoptSession(refreshToken));
+}
+
+/** The dashboard, once it is known who is there. */
+function Dashboard() {
+  const [error, setError] = useState<unknown>();
+  const [found, setFound] = useState(false);
+  useEffect(() => {
+    if (found || error !== undefined) return;
+    findSession().then(() => setFound(true), setError);
+  }, [found, error]);
+  if (error !== undefined) {
+    return (
+      <main className="entry">
+        <h1 className="visually-hidden">Sandgate</h1>
+        <Problem error={error}>
+          <p>
+            <Button onClick={() => setError(undefined)}>Try again</Button>
+          </p>
+        </Problem>
+      </main>
+    );
+  }
+  return found ? <RouterProvider router={router} /> : null;
+}
+
+onSessionChange(() => {
+  if (sessionStatus() === "signed-out") queryClient.clear();
+  router.invalidate();
+});
+applyTheme();
+
+const root = document.getElementById("root");
+if (root) {
+  createRoot(root).render(
+    <StrictMode>
+      <QueryClientProvider client={queryClient}>
+        <Tooltip.Provider>
+          <Dashboard />
+        </Tooltip.Provider>
+      </QueryClientProvider>
+    </StrictMode>,
+  );
+}

@@ -1,0 +1,179 @@
+import type { Image } from "@sandgate/client";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { type FormEvent, useState } from "react";
+import { curlLine } from "../curl.ts";
+import { parseLabels } from "../labels.ts";
+import { useTitle } from "../title.ts";
+import { Button, CodeLine, Field, Loading, PageHeader } from "../ui/basics.tsx";
+import { issueOf, Problem } from "../ui/problem.tsx";
+import { spell } from "../ui/time.tsx";
+import { useWorkspace } from "../workspace.ts";
+
+/** The form of a new sandbox. Its overview then shows how it comes to be. */
+export function NewSandbox() {
+  useTitle("New sandbox");
+  const { workspace, sandgate } = useWorkspace();
+  const images = useQuery({
+    queryKey: [workspace.id, "images", "enabled"],
+    queryFn: async ({ signal }) => sandgate.images.list({ enabledOnly: true, limit: 500, signal }),
+  });
+  return (
+    <>
+      <PageHeader title="New sandbox" note={`In ${workspace.name}`} />
+      {images.isPending && <Loading what="Reading the images" />}
+      {images.isError && <Problem error={images.error} />}
+      {images.data && <NewSandboxForm images={images.data} />}
+    </>
+  );
+}
+
+function NewSandboxForm({ images }: { images: readonly Image[] }) {
+  const { sandgate } = useWorkspace();
+  const given = useSearch({ from: "/shell/sandboxes/new" });
+  const navigate = useNavigate();
+  const [imageId, setImageId] = useState(
+    () => (images.find(({ id, name }) => id === given.image || name === given.image) ?? images[0])?.id ?? "",
+  );
+  const [name, setName] = useState(given.name ?? "");
+  const [labelText, setLabelText] = useState(given.labels ?? "");
+  const [ttl, setTtl] = useState(given.ttl ?? "");
+  const [idle, setIdle] = useState("");
+  const image = images.find(({ id }) => id === imageId);
+  const labels = parseLabels(labelText);
+  const fields = {
+    ...(name && { name }),
+    ...(labels && Object.keys(labels).length > 0 && { labels }),
+    ...(ttl && { ttlSeconds: Number(ttl) }),
+    ...(idle && { idleTimeoutSeconds: Number(idle) }),
+  };
+  const provision = useMutation({
+    mutationFn: () => sandgate.sandboxes.provision(imageId, fields),
+    onSuccess: ({ id }) => navigate({ to: "/sandboxes/$sandboxId", params: { sandboxId: id }, replace: true }),
+  });
+  function submit(event: FormEvent) {
+    event.preventDefault();
+    if (labels) provision.mutate();
+  }
+  const shown = {
+    image: image?.name,
+    ...(name && { name }),
+    ...(labels && Object.keys(labels).length > 0 && { labels }),
+    ...(ttl && { ttl_seconds: Number(ttl) }),
+    ...(idle && { idle_timeout_seconds: Number(idle) }),
+  };
+  return (
+    <section className="card narrow">
+      <form className="form" onSubmit={submit}>
+        <Field label="Image" problem={issueOf(provision.error, "image")} hint={image && <ImageFacts image={image} />}>
+          {(control) => (
+            <select {...control} value={imageId} onChange={(event) => setImageId(event.target.value)} required>
+              {images.length === 0 && <option value="">No image is enabled</option>}
+              {images.map((each) => (
+                <option key={each.id} value={each.id}>
+                  {each.name}
+                  {each.isDefault ? " (default)" : ""}
+                </option>
+              ))}
+            </select>
+          )}
+        </Field>
+        <Field
+          label="Name"
+          optional
+          hint="Lower-case letters, digits and hyphens. One is made up if you leave it out."
+          problem={issueOf(provision.error, "name")}
+        >
+          {(control) => (
+            <input
+              {...control}
+              value={name}
+              onChange={(event) => setName(event.target.value)}
+              maxLength={63}
+              spellCheck={false}
+              autoCapitalize="none"
+            />
+          )}
+        </Field>
+        <Field
+          label="Labels"
+          optional
+          hint="Such as team=web purpose=review, separated by spaces."
+          problem={labels ? issueOf(provision.error, "labels") : "Write key=value, separated by spaces."}
+        >
+          {(control) => (
+            <input
+              {...control}
+              value={labelText}
+              onChange={(event) => setLabelText(event.target.value)}
+              placeholder="key=value"
+              spellCheck={false}
+              autoCapitalize="none"
+            />
+          )}
+        </Field>
+        <div className="row">
+          <Field
+            label="Time to live"
+            optional
+            unit="seconds"
+            hint={ttl ? spell(Number(ttl)) : "The image's own unless set."}
+            problem={issueOf(provision.error, "ttl_seconds")}
+          >
+            {(control) => (
+              <input
+                {...control}
+                type="number"
+                min={60}
+                max={86_400}
+                value={ttl}
+                onChange={(event) => setTtl(event.target.value)}
+              />
+            )}
+          </Field>
+          <Field
+            label="Stop when idle for"
+            optional
+            unit="seconds"
+            hint={idle ? spell(Number(idle)) : "It may be idle unless set."}
+            problem={issueOf(provision.error, "idle_timeout_seconds")}
+          >
+            {(control) => (
+              <input
+                {...control}
+                type="number"
+                min={60}
+                max={86_400}
+                value={idle}
+                onChange={(event) => setIdle(event.target.value)}
+              />
+            )}
+          </Field>
+        </div>
+        {provision.isError && <Problem error={provision.error} />}
+        <div className="form-end">
+          <Button kind="primary" type="submit" busy={provision.isPending} disabled={!image || !labels}>
+            Create sandbox
+          </Button>
+          <Link to="/sandboxes" className="button quiet">
+            Cancel
+          </Link>
+        </div>
+      </form>
+      <div className="stack">
+        <p className="muted">The same from a shell:</p>
+        <CodeLine code={curlLine("POST", "/sandboxes/provision", shown)} />
+      </div>
+    </section>
+  );
+}
+
+function ImageFacts({ image }: { image: Image }) {
+  const reference = /[:@][^/]*$/.test(image.image) ? image.image : `${image.image}:${image.tag}`;
+  return (
+    <>
+      <span className="mono">{reference}</span>, {image.memoryMb} MiB of memory
+      {image.ttlSeconds !== null && `, lives for ${spell(image.ttlSeconds)} at most`}
+    </>
+  );
+}

@@ -1,0 +1,132 @@
+import { InvalidCredentials, SandgateError } from "@sandgate/client";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { type FormEvent, useEffect, useRef, useState } from "react";
+import { signIn } from "../session.ts";
+import { ssoFailure } from "../sso.ts";
+import { useTitle } from "../title.ts";
+import { Button, Field } from "../ui/basics.tsx";
+import { Entry } from "../ui/entry.tsx";
+import { Problem } from "../ui/problem.tsx";
+
+/** Whether the right password was given, and a code of the second factor is wanted as well. */
+const wantsCode = (error: unknown) =>
+  error instanceof InvalidCredentials && error.details.some(({ field }) => field === "body.otp");
+
+export function SignIn() {
+  useTitle("Sign in");
+  const { next } = useSearch({ from: "/entry/sign-in" });
+  const navigate = useNavigate();
+  const [username, setUsername] = useState("");
+  const [password, setPassword] = useState("");
+  const [otp, setOtp] = useState<string>();
+  const [error, setError] = useState<unknown>(readSsoFailure);
+  const [busy, setBusy] = useState(false);
+  const codeInput = useRef<HTMLInputElement>(null);
+  const needsCode = otp !== undefined;
+  useEffect(() => {
+    if (needsCode) codeInput.current?.focus();
+  }, [needsCode]);
+
+  async function submit(event: FormEvent) {
+    event.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      await signIn({ username, password, ...(otp && { otp }) });
+      await navigate({ ...destination(next), replace: true });
+    } catch (thrown) {
+      if (wantsCode(thrown) && !needsCode) setOtp("");
+      else setError(thrown);
+    } finally {
+      setBusy(false);
+    }
+  }
+
+  return (
+    <Entry title={needsCode ? "One more step" : "Sign in"}>
+      <form className="form" onSubmit={submit}>
+        {needsCode ? (
+          <Field label="Authentication code" hint="From your authenticator app, or a recovery code.">
+            {(control) => (
+              <input
+                {...control}
+                ref={codeInput}
+                value={otp}
+                onChange={(event) => setOtp(event.target.value)}
+                autoComplete="one-time-code"
+                inputMode="text"
+                required
+              />
+            )}
+          </Field>
+        ) : (
+          <>
+            <Field label="Email">
+              {(control) => (
+                <input
+                  {...control}
+                  name="username"
+                  value={username}
+                  onChange={(event) => setUsername(event.target.value)}
+                  autoComplete="username"
+                  inputMode="email"
+                  autoCapitalize="none"
+                  spellCheck={false}
+                  required
+                />
+              )}
+            </Field>
+            <Field label="Password">
+              {(control) => (
+                <input
+                  {...control}
+                  name="password"
+                  type="password"
+                  value={password}
+                  onChange={(event) => setPassword(event.target.value)}
+                  autoComplete="current-password"
+                  required
+                />
+              )}
+            </Field>
+          </>
+        )}
+        {error !== undefined && <Problem error={error} />}
+        <Button kind="primary" className="wide" type="submit" busy={busy}>
+          Sign in
+        </Button>
+        {needsCode ? (
+          <p>
+            <Button kind="quiet" className="small" onClick={() => setOtp(undefined)}>
+              Use another account
+            </Button>
+          </p>
+        ) : (
+          <p className="entry-links">
+            <Link to="/forgot-password">Forgot password?</Link>
+            <Link to="/create-account">Create account</Link>
+          </p>
+        )}
+      </form>
+    </Entry>
+  );
+}
+
+/** Where somebody wanted to go before the sign-in, within the dashboard. */
+function destination(next = "/sandboxes"): { to: string; search: Record<string, string> } {
+  const { origin, pathname, searchParams } = new URL(next, location.origin);
+  if (origin !== location.origin) return { to: "/sandboxes", search: {} };
+  return { to: pathname, search: Object.fromEntries(searchParams) };
+}
+
+function readSsoFailure(): unknown {
+  const failure = ssoFailure();
+  if (!failure) return undefined;
+  const cancelled = failure.error === "forbidden" && failure.hint === undefined;
+  return new SandgateError({
+    code: failure.error ?? "internal_error",
+    message: cancelled ? "The sign-in was cancelled." : `The provider's sign-in failed (${failure.error}).`,
+    hint: failure.hint,
+    requestId: failure.requestId,
+  });
+}

@@ -1,0 +1,118 @@
+import { ConnectionFailed, SandgateError, type TokenProvider } from "@sandgate/client";
+
+/** Whether somebody is signed in. The access token is in this module's memory alone, and the refresh token in a cookie. */
+export type SessionStatus = "unknown" | "signed-out" | "signed-in";
+
+interface AccessToken {
+  value: string;
+  userId: string;
+  expiresAt: number;
+}
+
+/** A token is replaced this long before its end, for requests that are under way then. */
+const leewayMs = 30_000;
+/** Tells other tabs; what it carries is no secret. */
+const channel = new BroadcastChannel("sandgate-session");
+
+let status: SessionStatus = "unknown";
+let token: AccessToken | undefined;
+let renewal: Promise<void> | undefined;
+const listeners = new Set<() => void>();
+
+function become(next: SessionStatus): void {
+  if (next !== "signed-in") token = undefined;
+  if (next === status) return;
+  status = next;
+  for (const listener of listeners) listener();
+}
+
+channel.onmessage = ({ data }: MessageEvent<{ userId: string | null }>) => {
+  if (data.userId === null) become("signed-out");
+  // What this tab shows belongs to somebody else, or to nobody.
+  else if (data.userId !== token?.userId) location.reload();
+};
+
+/** The dashboard's own endpoints; all other requests are the client's. */
+async function request(method: string, path: string, body?: object): Promise<Response> {
+  const answer = await fetch(new URL(path, document.baseURI), {
+    method,
+    credentials: "same-origin",
+    ...(body && { headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
+  }).catch((cause: unknown) => {
+    throw new ConnectionFailed("The server can't be reached.", { cause, hint: "Check the connection, and try again." });
+  });
+  if (answer.ok) return answer;
+  const { error } = (await answer.json().catch(() => ({}))) as { error?: Record<string, never> };
+  throw new SandgateError({
+    code: "internal_error",
+    message: `The server answered ${answer.status}.`,
+    status: answer.status,
+    ...error,
+    requestId: answer.headers.get("x-request-id"),
+    docsUrl: error?.docs_url,
+  });
+}
+
+async function keepToken(answer: Response): Promise<void> {
+  const { access_token: value, expires_in: seconds } = (await answer.json()) as {
+    access_token: string;
+    expires_in: number;
+  };
+  // Read for what the page shows; the server verifies it.
+  const claims = JSON.parse(atob(value.split(".")[1]?.replace(/-/g, "+").replace(/_/g, "/") ?? "")) as { sub: string };
+  const isNew = token?.userId !== claims.sub;
+  token = { value, userId: claims.sub, expiresAt: Date.now() + seconds * 1000 };
+  if (isNew && status === "signed-out") channel.postMessage({ userId: claims.sub });
+  become("signed-in");
+}
+
+async function renewNow(): Promise<void> {
+  const answer = await request("POST", "session/refresh");
+  if (answer.status === 204) become("signed-out");
+  else await keepToken(answer);
+}
+
+/**
+ * Gets a new access token, unless the session has ended. Tabs take turns, since each refresh token works once: the next
+ * one finds its successor in the cookie. Pages over plain HTTP have no locks; there the server gives both the same one.
+ */
+export function renewSession(): Promise<void> {
+  renewal ??= (navigator.locks ? navigator.locks.request("sandgate-session", renewNow) : renewNow()).finally(() => {
+    renewal = undefined;
+  });
+  return renewal;
+}
+
+/** The credential of each request of the client. */
+export const provideToken: TokenProvider = async ({ refused }) => {
+  const isFresh = token && token.value !== refused && token.expiresAt - leewayMs > Date.now();
+  if (!isFresh && status === "signed-in") await renewSession();
+  return token?.value;
+};
+
+export async function signIn(credentials: { username: string; password: string; otp?: string }): Promise<void> {
+  await keepToken(await request("POST", "session", credentials));
+}
+
+/** Takes over the session that single sign-on has begun. */
+export async function adoptSession(refreshToken: string): Promise<void> {
+  await keepToken(await request("PUT", "session", { refresh_token: refreshToken }));
+}
+
+/** Ends the session in all tabs. */
+export async function signOut(): Promise<void> {
+  await request("DELETE", "session");
+  forgetSession();
+}
+
+/** The session has ended otherwise, such as with its account. */
+export function forgetSession(): void {
+  channel.postMessage({ userId: null });
+  become("signed-out");
+}
+
+export const sessionStatus = (): SessionStatus => status;
+
+export function onSessionChange(listener: () => void): void {
+  listeners.add(listener);
+}

@@ -1,0 +1,185 @@
+import { Dialog } from "@base-ui/react/dialog";
+import { type ErrorComponentProps, Link, Outlet, useNavigate, useRouter } from "@tanstack/react-router";
+import { Box, LogOut, Menu, Monitor, Moon, Sun, X } from "lucide-react";
+import { Suspense, useEffect, useState } from "react";
+import { signOut } from "./session.ts";
+import { chooseTheme, chosenTheme, themes } from "./theme.ts";
+import { useTitle } from "./title.ts";
+import { Button, IconButton, Loading } from "./ui/basics.tsx";
+import { Brand } from "./ui/brand.tsx";
+import { Problem } from "./ui/problem.tsx";
+import { rememberWorkspace, useMaybeWorkspace } from "./workspace.ts";
+
+/** What is around the page of somebody who is signed in: workspace, navigation, and the way out. */
+export function Shell() {
+  return (
+    <Suspense fallback={<Loading />}>
+      <ShellBody />
+    </Suspense>
+  );
+}
+
+function ShellBody() {
+  const [open, setOpen] = useState(false);
+  const { workspace } = useMaybeWorkspace();
+  useEffect(() => {
+    if (workspace) rememberWorkspace(workspace.id);
+  }, [workspace]);
+  return (
+    <div className="shell">
+      <a className="skip" href="#main">
+        Skip to the content
+      </a>
+      <header className="side-cell">
+        <Side />
+      </header>
+      <header className="topbar">
+        <Link to="/sandboxes" className="brand">
+          <Brand />
+        </Link>
+        <Dialog.Root open={open} onOpenChange={setOpen}>
+          <Dialog.Trigger className="icon-button" aria-label="Menu">
+            <Menu aria-hidden />
+          </Dialog.Trigger>
+          <Dialog.Portal>
+            <Dialog.Backdrop className="backdrop" />
+            <Dialog.Popup className="drawer" aria-label="Menu">
+              <Side onLeave={() => setOpen(false)} />
+            </Dialog.Popup>
+          </Dialog.Portal>
+        </Dialog.Root>
+      </header>
+      <main id="main" tabIndex={-1}>
+        {workspace ? (
+          <Suspense fallback={<Loading />}>
+            <Outlet />
+          </Suspense>
+        ) : (
+          <NoWorkspace />
+        )}
+      </main>
+    </div>
+  );
+}
+
+function Side({ onLeave }: { onLeave?: () => void }) {
+  const { workspaces, workspace } = useMaybeWorkspace();
+  const navigate = useNavigate();
+  const [leaving, setLeaving] = useState(false);
+  const [error, setError] = useState<unknown>();
+  async function leave() {
+    setLeaving(true);
+    await signOut().catch(setError);
+    setLeaving(false);
+  }
+  return (
+    <div className="side">
+      <div className="side-tools">
+        <Link to="/sandboxes" className="brand" onClick={onLeave}>
+          <Brand />
+        </Link>
+        {onLeave && (
+          <button type="button" className="icon-button" aria-label="Close" onClick={onLeave}>
+            <X aria-hidden />
+          </button>
+        )}
+      </div>
+      <label className="field">
+        <span className="legend">Workspace</span>
+        <select
+          value={workspace?.id ?? ""}
+          onChange={(event) => {
+            rememberWorkspace(event.target.value);
+            navigate({ to: "/sandboxes", search: { workspace: event.target.value } });
+            onLeave?.();
+          }}
+        >
+          {!workspace && <option value="">None</option>}
+          {workspaces.map(({ id, name }) => (
+            <option key={id} value={id}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      <nav aria-label="Main">
+        <ul>
+          <li>
+            <Link to="/sandboxes" activeProps={{ "aria-current": "page" }} onClick={onLeave}>
+              <Box aria-hidden /> Sandboxes
+            </Link>
+          </li>
+        </ul>
+      </nav>
+      <div className="side-end">
+        {error !== undefined && <Problem error={error} />}
+        <div className="side-tools">
+          <Button kind="quiet" icon={<LogOut aria-hidden />} busy={leaving} onClick={leave}>
+            Sign out
+          </Button>
+          <ThemeButton />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+const icons = { system: Monitor, light: Sun, dark: Moon };
+
+function ThemeButton() {
+  const [theme, setTheme] = useState(chosenTheme);
+  const Icon = icons[theme];
+  function next() {
+    const chosen = themes[(themes.indexOf(theme) + 1) % themes.length] ?? "system";
+    chooseTheme(chosen);
+    setTheme(chosen);
+  }
+  return (
+    <IconButton label={`Colours: ${theme}`} onClick={next}>
+      <Icon aria-hidden />
+    </IconButton>
+  );
+}
+
+function NoWorkspace() {
+  useTitle("No workspace");
+  return (
+    <section className="empty">
+      <h1>No such workspace</h1>
+      <p>You are not a member of the workspace that this address names, or of any. Choose one of yours on the left.</p>
+    </section>
+  );
+}
+
+export function NotFound() {
+  useTitle("Not found");
+  return (
+    <main className="entry">
+      <section className="card">
+        <h1>There is no such page</h1>
+        <p>
+          <Link to="/sandboxes">All sandboxes</Link>
+        </p>
+      </section>
+    </main>
+  );
+}
+
+/** A page that can't be shown, with why. */
+export function PageFailure({ error, reset }: ErrorComponentProps) {
+  const router = useRouter();
+  return (
+    <Problem error={error}>
+      <p>
+        <Button
+          onClick={() => {
+            reset();
+            router.invalidate();
+          }}
+        >
+          Try again
+        </Button>
+      </p>
+    </Problem>
+  );
+}

@@ -1,0 +1,33 @@
+const key = "sandgate.sso";
+
+/** What single sign-on has left in the page's address. */
+export interface SsoResult {
+  refreshToken?: string | undefined;
+  /** The code of what went wrong. */
+  error?: string | undefined;
+  hint?: string | undefined;
+  requestId?: string | undefined;
+}
+
+let failure: SsoResult | undefined;
+
+/** Takes the result out of the address. Without a sign-in that this tab began there is none. */
+export function takeSsoResult(): SsoResult {
+  const fields = new URLSearchParams(location.hash.slice(1));
+  if (!fields.has("refresh_token") && !fields.has("error")) return {};
+  history.replaceState(null, "", location.pathname + location.search);
+  const isOwn = sessionStorage.getItem(key) !== null;
+  sessionStorage.removeItem(key);
+  if (!isOwn) return {};
+  const result = {
+    refreshToken: fields.get("refresh_token") ?? undefined,
+    error: fields.get("error") ?? undefined,
+    hint: fields.get("hint") ?? undefined,
+    requestId: fields.get("request_id") ?? undefined,
+  };
+  failure = result.error === undefined ? undefined : result;
+  return result;
+}
+
+/** Why the sign-in that brought the browser here failed. */
+export const ssoFailure = (): SsoResult | undefined => failure;
