@@ -638,7 +638,7 @@ describe.runIf(isAvailable)("runtime: kubernetes alone, undisturbed", { timeout:
       expect(events).toContain("Pulled");
       expect(events).not.toMatch(/ (Failed|BackOff|FailedToRetrieveImagePullSecret) /);
       // Nothing of it is in the sandbox.
-      const find = ["find", "/run/sandgate", "-type", "f"];
+      const find = ["find", "/.sandgate-secret", "-type", "f"];
       expect(await cluster.kubectl("exec", "--namespace=sandboxes", name, "--", ...find)).toBe("");
     } finally {
       await own.kubelet.kill();

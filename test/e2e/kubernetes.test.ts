@@ -64,6 +64,9 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
 
   testRunning(() => service);
   testSandboxesOn(() => clusterHost({ kubectl: platform.cluster.kubectl, registry: registryHost }));
+  describe("life, as on an engine", async () => {
+    await import("../conformance/life.test.ts");
+  });
   describe("commands, as on an engine", async () => {
     await import("../conformance/commands.test.ts");
   });

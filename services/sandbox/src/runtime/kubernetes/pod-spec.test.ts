@@ -1,3 +1,4 @@
+import { posix } from "node:path";
 import { expect, test } from "vitest";
 import { networkPolicyOf, type PodEgressPolicy } from "./network-policy.ts";
 import { type PodDefaults, podOf, podSecretOf } from "./pod-spec.ts";
@@ -35,7 +36,7 @@ test("a pod waits for a Secret only where there is a credential", () => {
     imagePullSecrets: [{ name: "sandgate-s1" }],
     // A kubelet waits for it, and none of its keys gets into the sandbox.
     volumes: [{ secret: { secretName: "sandgate-s1", items: [{ key: "none" }], optional: true } }],
-    containers: [{ volumeMounts: [{ mountPath: "/run/sandgate", readOnly: true }] }],
+    containers: [{ volumeMounts: [{ mountPath: "/.sandgate-secret", readOnly: true }] }],
   });
   expect(JSON.stringify(pod)).not.toContain("hunter2");
   const config = JSON.parse(
@@ -78,7 +79,7 @@ test("a pod gets the helper by a container that has no more rights, Secrets or v
   for (const list of ["requests", "limits"] as const) {
     expect(Object.keys(helper?.resources?.[list] ?? {})).toEqual(Object.keys(sandbox?.resources?.[list] ?? {}));
   }
-  expect(sandbox?.volumeMounts?.filter(({ mountPath }) => mountPath.startsWith("/.sandgate"))).toEqual([
+  expect(sandbox?.volumeMounts?.filter(({ mountPath }) => posix.join(mountPath, "/") === "/.sandgate/")).toEqual([
     { name: "helper", mountPath: "/.sandgate", readOnly: true },
   ]);
 });

@@ -38,9 +38,9 @@ const serverVariables = [
  * Where a pod with a Secret has an empty directory: a volume of its Secret, without any of the Secret's keys. A
  * node may read a Secret only a moment after it was given the pod. Until then a kubelet pulls without the Secret, but
  * waits for a volume of it, and it pulls after that. The volume is optional, as the Secret goes once the container
- * runs.
+ * runs. In no folder of the image, where that may have a file.
  */
-const secretFolder = "/run/sandgate";
+const secretFolder = "/.sandgate-secret";
 
 /** Where an image has the helper (deploy/Dockerfile). */
 const helperProgram = "/app/helper";
