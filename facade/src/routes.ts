@@ -11,6 +11,8 @@ import { fileContentRoutes } from "./resources/files/content-routes.ts";
 import { fileEntryRoutes } from "./resources/files/entry-routes.ts";
 import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
+import { portHttpRoutes } from "./resources/ports/http-routes.ts";
+import { listeningRoutes } from "./resources/ports/listening-routes.ts";
 import { attachRoutes } from "./resources/processes/attach-routes.ts";
 import { execRoutes } from "./resources/processes/exec-routes.ts";
 import { outputRoutes } from "./resources/processes/output-routes.ts";
@@ -42,6 +44,8 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   attachRoutes,
   fileContentRoutes,
   fileEntryRoutes,
+  listeningRoutes,
+  portHttpRoutes,
   monitoringRoutes,
   auditLogRoutes,
 ];

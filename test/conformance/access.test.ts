@@ -247,6 +247,7 @@ async function request(
   const filled = path
     .replace("{workspace_id}", String(named))
     .replace("{provider}", "google")
+    .replace("{port}", "80")
     .replace(/\{\w+\}/g, unknown);
   return target.send(method, filled + (demand.query ?? ""), {
     headers: {

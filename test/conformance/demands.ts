@@ -205,6 +205,13 @@ export const demands: Record<string, Demand> = {
     body: { from: "x", to: "y" },
     answers: "sandbox_not_found",
   },
+  "GET /sandboxes/{sandbox_id}/listening": { ...uses, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
+  "PUT /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
+  "PATCH /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
+  "DELETE /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
+  "OPTIONS /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
   "GET /sandbox/monitoring/{sandbox_id}": { ...reads, answers: "sandbox_not_found" },
   "GET /sandbox/monitoring/{sandbox_id}/stream": { ...reads, answers: "sandbox_not_found" },
 

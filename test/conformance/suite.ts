@@ -10,6 +10,7 @@ const files = [
   ["images", () => import("./images.test.ts")],
   ["creation and life", () => import("./life.test.ts")],
   ["monitoring", () => import("./monitoring.test.ts")],
+  ["ports", () => import("./ports.test.ts")],
   ["registries", () => import("./registries.test.ts")],
   ["sandboxes", () => import("./sandboxes.test.ts")],
   ["terminals", () => import("./terminals.test.ts")],

@@ -3,6 +3,7 @@ export const tags = [
   { name: "Sandboxes", description: "Provision sandboxes, wait for them, read them and stop them." },
   { name: "Commands", description: "Run commands and terminals in a sandbox, read their output and control them." },
   { name: "Files", description: "Read, write, list, move and delete the files of a sandbox." },
+  { name: "Ports", description: "Reach servers that listen in a sandbox." },
   { name: "Monitoring", description: "Read and follow the logs of a sandbox, and its use of CPU and memory." },
   { name: "Sandbox images", description: "Register the container images that sandboxes are made from." },
   { name: "Registries", description: "Keep the credentials of private registries." },

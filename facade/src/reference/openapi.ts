@@ -125,7 +125,7 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
       security,
       response,
     },
-    url,
+    url: url.replace(/\*$/, ":rest"),
   };
 };
 

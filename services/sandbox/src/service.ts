@@ -12,6 +12,7 @@ import { openShards } from "@sandgate/kit/process/shards";
 import { asService } from "@sandgate/kit/rpc/context";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";
+import { PortService } from "@sandgate/proto/sandbox/v1/ports";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
@@ -23,6 +24,7 @@ import { openEnv } from "./domain/env.ts";
 import type { Quotas } from "./domain/quota.ts";
 import { workspacePurged } from "./events.ts";
 import { createFileHandlers } from "./handlers/files.ts";
+import { createPortHandlers } from "./handlers/ports.ts";
 import { createProcessHandlers } from "./handlers/processes.ts";
 import { createSandboxHandlers } from "./handlers/sandboxes.ts";
 import { createTicketHandlers } from "./handlers/tickets.ts";
@@ -166,6 +168,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         FileService,
         createFileHandlers({ helpers, limits: { fileMb: settings.fileMaxMb, archiveMb: settings.archiveMaxMb } }),
       );
+      router.service(PortService, createPortHandlers({ helpers }));
       router.service(ProcessService, {
         ...createProcessHandlers({ helpers, connections, known: createKnownProcesses() }),
         ...createTicketHandlers({ helpers, sandboxes: store.sandboxes, keyring }),

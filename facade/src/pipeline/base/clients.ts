@@ -3,6 +3,7 @@ import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";
+import { PortService } from "@sandgate/proto/sandbox/v1/ports";
 import { PreviewService } from "@sandgate/proto/sandbox/v1/previews";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -19,6 +20,7 @@ export interface Clients {
   processes: Client<typeof ProcessService>;
   files: Client<typeof FileService>;
   previews: Client<typeof PreviewService>;
+  ports: Client<typeof PortService>;
   telemetry: Client<typeof TelemetryService>;
   audit: Client<typeof AuditService>;
 }
@@ -32,6 +34,7 @@ export function createClients(transport: (service: ServiceName) => Transport): C
     processes: createClient(ProcessService, transport("sandbox")),
     files: createClient(FileService, transport("sandbox")),
     previews: createClient(PreviewService, transport("sandbox")),
+    ports: createClient(PortService, transport("sandbox")),
     telemetry: createClient(TelemetryService, transport("telemetry")),
     audit: createClient(AuditService, transport("telemetry")),
   };

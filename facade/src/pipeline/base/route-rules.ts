@@ -38,6 +38,8 @@ export interface RouteRules {
   errors?: readonly PublicReason[];
   /** The handler reads the body itself (`receiveBody`), of any type and length, while it comes. */
   streamsBody?: true;
+  /** Requests for a WebSocket reach the route's `preHandler`, which answers them by itself. */
+  upgrades?: true;
   /** A 422 of this route has the body `{ detail: [{ loc, msg, type }] }` instead of the usual one. */
   listedErrors?: true;
 }

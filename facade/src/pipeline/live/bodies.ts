@@ -79,7 +79,8 @@ function incomplete(cause?: unknown): DomainError {
   return new DomainError("VALIDATION_ERROR", "body must be complete.", { violations, cause });
 }
 
-function linger(raw: IncomingMessage): void {
+/** Reads the rest of a body that is no longer wanted, for some seconds. */
+export function linger(raw: IncomingMessage): void {
   if (raw.complete) return;
   const timer = setTimeout(() => raw.destroy(), lingerMs).unref();
   raw.once("close", () => clearTimeout(timer));

@@ -67,8 +67,9 @@ export function createUpgrades(pathOf: (request: IncomingMessage) => string): Up
         // A drain has closed the open sockets by then, and refuses later upgrades.
         preClose: async () => undefined,
       });
-      app.addHook("onRoute", ({ url, wsHandler }) => {
-        if (wsHandler) routes.push(new RegExp(`^${url.replace(/:\w+/g, "[^/]+")}/?$`));
+      app.addHook("onRoute", ({ url, wsHandler, config }) => {
+        if (!wsHandler && !config?.rules?.upgrades) return;
+        routes.push(new RegExp(`^${url.replace(/:\w+/g, "[^/]+").replace("*", ".*")}/?$`));
       });
     },
   };

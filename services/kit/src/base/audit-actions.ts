@@ -67,6 +67,8 @@ export const auditActions = [
   "file.move",
   "file.delete",
   "file.archive",
+  "port.list",
+  "port.connect",
   "audit_log.read",
 ] as const;
 

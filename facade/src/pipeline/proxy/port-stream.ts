@@ -1,0 +1,126 @@
+import { Duplex } from "node:stream";
+import type { CallOptions } from "@connectrpc/connect";
+
+/** What a call that connects to a port sends, and what it gets. */
+type Sent<Start> = {
+  part: { case: "start"; value: Start } | { case: "data"; value: Uint8Array } | { case: "eof"; value: boolean };
+};
+interface Received {
+  part:
+    | { case: "connected"; value: boolean }
+    | { case: "data"; value: Uint8Array }
+    | { case: "eof"; value: boolean }
+    | { case: undefined; value?: undefined };
+}
+
+/** How long the end of a connection may take to reach the sandbox once both sides have ended. */
+const endMs = 1_000;
+const bufferBytes = 64 * 1024;
+
+/** Something written, and what is called once it was taken. */
+interface Written {
+  /** Undefined: no more follows. */
+  data: Uint8Array | undefined;
+  taken(): void;
+}
+
+/**
+ * A TCP connection to a port in a sandbox, over a call that connects. Emits `connect` once there is one, and fails with
+ * the call's DomainError. It ends when the server has ended its side.
+ */
+class PortStream<Start> extends Duplex {
+  readonly #call = new AbortController();
+  #written: Written | undefined;
+  #onWritten: (() => void) | undefined;
+  #onRead: (() => void) | undefined;
+
+  constructor(
+    start: Start,
+    call: (requests: AsyncIterable<Sent<Start>>, options: CallOptions) => AsyncIterable<Received>,
+  ) {
+    super({ allowHalfOpen: false, readableHighWaterMark: bufferBytes, writableHighWaterMark: bufferBytes });
+    void this.#receive(call(this.#send(start), { signal: this.#call.signal, timeoutMs: 0 }));
+  }
+
+  override _write(data: Uint8Array, _encoding: BufferEncoding, taken: () => void): void {
+    this.#pass({ data, taken });
+  }
+
+  override _final(taken: () => void): void {
+    this.#pass({ data: undefined, taken });
+  }
+
+  override _read(): void {
+    this.#onRead?.();
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    if (error === null && this.readableEnded && this.writableFinished) {
+      setTimeout(() => this.#call.abort(), endMs).unref();
+    } else {
+      this.#call.abort();
+    }
+    this.#onRead?.();
+    this.#onWritten?.();
+    done(error);
+  }
+
+  /** Does nothing. Node's agent calls it of any socket that it uses again. */
+  ref(): void {}
+
+  #pass(written: Written): void {
+    this.#written = written;
+    this.#onWritten?.();
+  }
+
+  async *#send(start: Start): AsyncGenerator<Sent<Start>> {
+    yield { part: { case: "start", value: start } };
+    while (!this.destroyed) {
+      const written = this.#written;
+      if (!written) {
+        await new Promise<void>((resolve) => {
+          this.#onWritten = resolve;
+        });
+        continue;
+      }
+      this.#written = undefined;
+      const { data, taken } = written;
+      if (data) yield { part: { case: "data", value: data } };
+      else yield { part: { case: "eof", value: true } };
+      // Whoever sends has asked for more.
+      taken();
+      if (!data) return;
+    }
+  }
+
+  async #receive(parts: AsyncIterable<Received>): Promise<void> {
+    try {
+      for await (const { part } of parts) {
+        if (this.#call.signal.aborted) return;
+        if (part.case === "connected") this.emit("connect");
+        else if (part.case === "eof") this.push(null);
+        else if (part.case === "data" && !this.push(bufferOf(part.value))) {
+          await new Promise<void>((resolve) => {
+            this.#onRead = resolve;
+          });
+        }
+      }
+      if (!this.destroyed && !this.readableEnded) this.push(null);
+    } catch (error) {
+      // The transport throws DomainErrors.
+      this.destroy(error as Error);
+    }
+  }
+}
+
+function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
+}
+
+/** Opens a connection to a port over a call that begins with `start`. */
+export function openPortStream<Start>(
+  start: Start,
+  call: (requests: AsyncIterable<Sent<Start>>, options: CallOptions) => AsyncIterable<Received>,
+): Duplex {
+  return new PortStream(start, call);
+}

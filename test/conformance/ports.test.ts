@@ -1,0 +1,197 @@
+import { once } from "node:events";
+import { connect } from "node:net";
+import { until } from "@sandgate/test-support/until";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expectError, expectInvalid, expectStatus } from "./client.ts";
+import { type Box, openBox } from "./sandbox-box.ts";
+import { requireSandboxHost } from "./sandbox-host.ts";
+
+/** Answers a request on its standard streams: with the request itself, unless the path says otherwise. */
+const answer = String.raw`
+IFS= read -r first
+head="$(printf %s "$first" | tr -d '\r')"
+set -- $head
+length=0
+while IFS= read -r line; do
+  line="$(printf %s "$line" | tr -d '\r')"
+  [ -z "$line" ] && break
+  head="$head
+$line"
+  case "$line" in Content-Length:*) length="$(echo "$line" | tr -dc 0-9)" ;; esac
+done
+case "$2" in
+  /cookies*)
+    printf 'HTTP/1.1 200 OK\r\nSet-Cookie: a=1; Domain=example.com; Path=/x\r\nSet-Cookie: __Host-sandgate=evil; Secure; Path=/\r\n'
+    printf 'Clear-Site-Data: "*"\r\nStrict-Transport-Security: max-age=1\r\nService-Worker-Allowed: /\r\n'
+    printf 'Access-Control-Allow-Origin: *\r\nConnection: X-Named\r\nX-Named: 1\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok'
+    ;;
+  /lengths*) printf 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok' ;;
+  /both*) printf 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' ;;
+  /broken*) printf 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc' ;;
+  /redirect*) printf 'HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/there\r\nContent-Length: 0\r\n\r\n' ;;
+  /slow*) printf 'HTTP/1.1 200 OK\r\n\r\nfirst\n'; read -r rest < /tmp/go; echo "$rest" ;;
+  /silent*) sleep 1000 ;;
+  /socket*) printf 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello'; exec cat ;;
+  *)
+    body="$(head -c "$length")"
+    text="$head
+
+$body"
+    printf 'HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n%s' "$(printf %s "$text" | wc -c)" "$text"
+    ;;
+esac
+`;
+const servers = `
+mkdir -p /www
+echo loopback > /www/index.html
+httpd -p 127.0.0.1:8081 -h /www
+mkfifo /tmp/go
+nc -ll -p 3000 -e /bin/sh /answer &
+exec sleep 100000
+`;
+
+describe.runIf(await requireSandboxHost())("ports", () => {
+  let box: Box;
+
+  beforeAll(async () => {
+    box = await openBox({ files: { "/answer": answer, "/servers": servers } });
+    await box.start({ command: ["sh", "/servers"], tag: "servers" });
+    for (const port of [3000, 8081]) await until(async () => expect(await http(port)).toMatchObject({ status: 200 }));
+  });
+  afterAll(() => box?.close());
+
+  const headersOf = (tenant = box.owner) => ({
+    authorization: `Bearer ${tenant.token}`,
+    "x-workspace-id": tenant.workspace,
+  });
+  /** A request to a port, with the credential of a program. */
+  const http = (port: number | string, path = "/", o: RequestInit = {}) =>
+    fetch(`${box.target.url}/sandboxes/${box.id}/ports/${port}/http${path}`, {
+      redirect: "manual",
+      ...o,
+      headers: { ...headersOf(), ...o.headers },
+    });
+  /** Sends a request as bytes, and returns what comes until the connection ends. */
+  async function exchange(lines: readonly string[], body = ""): Promise<string> {
+    const { hostname, port } = new URL(box.target.url);
+    const socket = connect(Number(port), hostname);
+    const headers = Object.entries(headersOf()).map(([name, value]) => `${name}: ${value}`);
+    const [first, ...others] = lines;
+    socket.write([first, `Host: ${hostname}`, ...headers, ...others, "", body].join("\r\n"), "latin1");
+    let text = "";
+    socket.on("data", (data) => {
+      text += data.toString("latin1");
+    });
+    await once(socket, "close");
+    return text;
+  }
+
+  test("listening ports are listed with the process that they belong to", async () => {
+    const { ports } = expectStatus(await box.target.get(box.path("listening"), box.as()), 200);
+    const process_id = (
+      expectStatus(await box.target.get(box.path("processes?tag=servers"), box.as()), 200) as {
+        processes: { id: string }[];
+      }
+    ).processes[0]?.id;
+    expect(ports).toEqual(
+      expect.arrayContaining([
+        { port: 3000, address: expect.any(String), process_id },
+        { port: 8081, address: "127.0.0.1", process_id },
+      ]),
+    );
+  });
+
+  test("57: a server on 127.0.0.1 alone is reached, and none is an upstream error", async () => {
+    expect(await (await http(8081)).text()).toBe("loopback\n");
+    expect(await (await http(8081, "/index.html")).text()).toBe("loopback\n");
+    expectError(await box.target.get(box.path("ports/9/http/"), box.as()), "upstream_error");
+    for (const port of ["0", "65536", "80a", "-1", "080"]) {
+      expectInvalid(await box.target.get(box.path(`ports/${port}/http/`), box.as()), "path.port");
+    }
+  });
+
+  test("58: the target is the sandbox, whatever the request says", async () => {
+    const redirect = await http(3000, "/redirect");
+    expect([redirect.status, redirect.headers.get("location")]).toEqual([302, "http://10.0.0.1/there"]);
+    const path = `/sandboxes/${box.id}/ports/3000/http//10.0.0.1/%2e%2e/../a?b=%20`;
+    expect(await exchange([`GET ${path} HTTP/1.1`, "Connection: close"])).toContain(
+      "\r\n\r\nGET //10.0.0.1/%2e%2e/../a?b=%20 HTTP/1.1\nHost: localhost:3000\n",
+    );
+    const stranger = await http(3000, "/", { headers: headersOf(box.stranger) });
+    expect(stranger.status).toBe(404);
+    expect(await stranger.json()).toMatchObject({ error: { code: "sandbox_not_found" } });
+  });
+
+  test("59: what is of one connection is dropped both ways, and what can be read in two ways is refused", async () => {
+    const path = `/sandboxes/${box.id}/ports/3000/http/`;
+    const echoed = await exchange([`GET ${path} HTTP/1.1`, "Connection: close, X-Named", "X-Named: 1", "TE: trailers"]);
+    expect(echoed).toMatch(/^HTTP\/1\.1 200 /);
+    expect(echoed).not.toMatch(/X-Named|\nTE:/);
+    const answered = await http(3000, "/cookies");
+    expect([answered.headers.get("x-kept"), answered.headers.get("x-named")]).toEqual(["1", null]);
+    for (const [lines, body] of [
+      [["Content-Length: 4", "Transfer-Encoding: chunked"], "0\r\n\r\n"],
+      [["Content-Length: 4", "Content-Length: 5"], "abcde"],
+      [["Transfer-Encoding: gzip, chunked"], "0\r\n\r\n"],
+      [["X-A: 1\rContent-Length: 4"], "abcd"],
+    ] as const) {
+      expect(await exchange([`POST ${path} HTTP/1.1`, "Connection: close", ...lines], body)).toMatch(/^HTTP\/1\.1 4/);
+    }
+    for (const bad of ["/lengths", "/both"]) expect((await http(3000, bad)).status, bad).toBe(502);
+  });
+
+  test("60 and 65: who forwarded is said by us, and the bearer stays here", async () => {
+    const headers = {
+      "x-forwarded-for": "10.9.9.9",
+      "x-forwarded-host": "evil.example",
+      "x-forwarded-port": "1",
+      forwarded: "for=10.9.9.9",
+      cookie: "theirs=1",
+    };
+    const text = await (await http(3000, "/", { headers })).text();
+    expect(text).toContain("\nHost: localhost:3000\n");
+    expect(text).toMatch(/\nX-Forwarded-For: [0-9a-f.:]+\n/);
+    expect(text).toMatch(/\nX-Forwarded-Proto: https?\n/);
+    expect(text).toMatch(/\ncookie: theirs=1\n/i);
+    expect(text).not.toMatch(/10\.9\.9\.9|evil|bearer|workspace|X-Forwarded-Port/i);
+  });
+
+  test("65: an answer is sandboxed and changes nothing for the API's origin", async () => {
+    const { headers } = await http(3000, "/cookies");
+    expect(headers.get("content-security-policy")).toBe("sandbox");
+    for (const name of [
+      "set-cookie",
+      "clear-site-data",
+      "strict-transport-security",
+      "service-worker-allowed",
+      "access-control-allow-origin",
+    ]) {
+      expect(headers.get(name), name).toBeNull();
+    }
+  });
+
+  test("61: a body streams both ways, and an answer that breaks off is broken off", async () => {
+    const slow = (await http(3000, "/slow")).body?.getReader();
+    expect(Buffer.from((await slow?.read())?.value ?? "").toString()).toBe("first\n");
+    await box.exec("echo second > /tmp/go");
+    expect(Buffer.from((await slow?.read())?.value ?? "").toString()).toBe("second\n");
+    await expect(http(3000, "/broken").then((response) => response.text())).rejects.toThrow();
+    const large = "x".repeat(3_000_000);
+    const echoed = await http(3000, "/", { method: "PUT", body: large });
+    expect((await echoed.text()).endsWith(`\n\n${large}`)).toBe(true);
+  });
+
+  test("a request that is open ends with its sandbox, whose ports are then a conflict", async () => {
+    const id = await box.provision();
+    const command = "mkfifo /tmp/go; exec nc -ll -p 3000 -e /bin/sh /answer";
+    expectStatus(await box.target.post(`/sandboxes/${id}/processes`, { command }, box.as()), 201);
+    const url = `${box.target.url}/sandboxes/${id}/ports/3000/http`;
+    await until(async () => expect((await fetch(url, { headers: headersOf() })).status).toBe(200));
+    const open = await fetch(`${url}/slow`, { headers: headersOf() });
+    const unanswered = fetch(`${url}/silent`, { headers: headersOf() });
+    expectStatus(await box.target.delete(`/sandboxes/${id}`, box.as()), 204);
+    await expect(open.text()).rejects.toThrow();
+    expect((await unanswered).status).toBe(409);
+    expectError(await box.target.get(`/sandboxes/${id}/ports/3000/http/`, box.as()), "conflict");
+  });
+});
