@@ -12,7 +12,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "audit_log.read";
+                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "port.list" | "port.connect" | "audit_log.read";
                     /** @description The id of the user who did it. */
                     actor?: string;
                     /** @description The `next_cursor` of the page before. */
@@ -2383,6 +2383,251 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandboxes/{sandbox_id}/listening": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["ListeningPortList"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/sandboxes/{sandbox_id}/ports/{port}/http/{rest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /**
+                     * @description 1 to 65535.
+                     * @example 3000
+                     */
+                    port: string;
+                    /** @description The path on the server, to which the query belongs too. */
+                    rest: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "*/*": string;
+                    };
+                };
+            };
+        };
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /**
+                     * @description 1 to 65535.
+                     * @example 3000
+                     */
+                    port: string;
+                    /** @description The path on the server, to which the query belongs too. */
+                    rest: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "*/*": string;
+                    };
+                };
+            };
+        };
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /**
+                     * @description 1 to 65535.
+                     * @example 3000
+                     */
+                    port: string;
+                    /** @description The path on the server, to which the query belongs too. */
+                    rest: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "*/*": string;
+                    };
+                };
+            };
+        };
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /**
+                     * @description 1 to 65535.
+                     * @example 3000
+                     */
+                    port: string;
+                    /** @description The path on the server, to which the query belongs too. */
+                    rest: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "*/*": string;
+                    };
+                };
+            };
+        };
+        options: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /**
+                     * @description 1 to 65535.
+                     * @example 3000
+                     */
+                    port: string;
+                    /** @description The path on the server, to which the query belongs too. */
+                    rest: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "*/*": string;
+                    };
+                };
+            };
+        };
+        head?: never;
+        patch: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /**
+                     * @description 1 to 65535.
+                     * @example 3000
+                     */
+                    port: string;
+                    /** @description The path on the server, to which the query belongs too. */
+                    rest: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "*/*": string;
+                    };
+                };
+            };
+        };
+        trace?: never;
+    };
     "/sandboxes/{sandbox_id}/processes": {
         parameters: {
             query?: never;
@@ -3073,7 +3318,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "audit_log.read";
+                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "port.list" | "port.connect" | "audit_log.read";
                     /** @description The id of the user who did it. */
                     actor?: string;
                     /** @description The `next_cursor` of the page before. */
@@ -3573,6 +3818,16 @@ export interface components {
                 msg: string;
                 type: string;
             }[];
+        };
+        ListeningPort: {
+            /** @description The address that it listens on. */
+            address: string;
+            port: number;
+            /** @description The `id` of the process that it belongs to, if it is one of ours. */
+            processId: string | null;
+        };
+        ListeningPortList: {
+            readonly ports: components["schemas"]["ListeningPort"][];
         };
         LogEntry: {
             log: string;
