@@ -69,6 +69,7 @@ test("has every route of the app and no other, by the names that clients' method
     "DELETE /registries/{registry_id}: deleteRegistry",
     "DELETE /sandbox-images/{image_id}: deleteImage",
     "DELETE /sandboxes/{sandbox_id}/files: deleteEntry",
+    "DELETE /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: deleteOnPort",
     "DELETE /sandboxes/{sandbox_id}/processes/{process_id}: endProcess",
     "DELETE /sandboxes/{sandbox_id}: stopSandbox",
     "DELETE /workspaces/{workspace_id}/members/{user_id}: removeMember",
@@ -99,6 +100,8 @@ test("has every route of the app and no other, by the names that clients' method
     "GET /sandboxes/{sandbox_id}/files/entries: listEntries",
     "GET /sandboxes/{sandbox_id}/files/entry: getEntry",
     "GET /sandboxes/{sandbox_id}/files: readFile",
+    "GET /sandboxes/{sandbox_id}/listening: listListening",
+    "GET /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: getOnPort",
     "GET /sandboxes/{sandbox_id}/processes/{process_id}/attach: attachProcess",
     "GET /sandboxes/{sandbox_id}/processes/{process_id}/output: readOutput",
     "GET /sandboxes/{sandbox_id}/processes/{process_id}: getProcess",
@@ -109,7 +112,9 @@ test("has every route of the app and no other, by the names that clients' method
     "GET /workspaces/{workspace_id}/members: listMembers",
     "GET /workspaces/{workspace_id}: getWorkspace",
     "GET /workspaces: listWorkspaces",
+    "OPTIONS /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: optionsOnPort",
     "PATCH /sandboxes/{sandbox_id}/files: setMode",
+    "PATCH /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: patchOnPort",
     "POST /api-tokens: createApiToken",
     "POST /auth/login: signIn",
     "POST /auth/logout: signOut",
@@ -131,6 +136,7 @@ test("has every route of the app and no other, by the names that clients' method
     "POST /sandboxes/{sandbox_id}/extend: extendSandbox",
     "POST /sandboxes/{sandbox_id}/files/directories: makeDirectory",
     "POST /sandboxes/{sandbox_id}/files/move: moveEntry",
+    "POST /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: postOnPort",
     "POST /sandboxes/{sandbox_id}/processes/{process_id}/signal: signalProcess",
     "POST /sandboxes/{sandbox_id}/processes/{process_id}/stdin: writeStdin",
     "POST /sandboxes/{sandbox_id}/processes/{process_id}/tickets: createTicket",
@@ -142,13 +148,17 @@ test("has every route of the app and no other, by the names that clients' method
     "PUT /registries/{registry_id}: updateRegistry",
     "PUT /sandbox-images/{image_id}: updateImage",
     "PUT /sandboxes/{sandbox_id}/files: writeFile",
+    "PUT /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: putOnPort",
     "PUT /sandboxes/{sandbox_id}/processes/{process_id}/pty: resizeTerminal",
     "PUT /workspaces/{workspace_id}/members/{user_id}: updateMember",
     "PUT /workspaces/{workspace_id}: updateWorkspace",
   ]);
   const routed = documented.filter((line) => {
     const [method = "", path = ""] = line.split(/:? /);
-    return platform.app.hasRoute({ method: method as "GET", url: path.replace(/\{(\w+)\}/g, ":$1") });
+    return platform.app.hasRoute({
+      method: method as "GET",
+      url: path.replace("/{rest}", "*").replace(/\{(\w+)\}/g, ":$1"),
+    });
   });
   expect(routed).toEqual(documented);
 });

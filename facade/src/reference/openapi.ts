@@ -125,7 +125,7 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
       security,
       response,
     },
-    url: url.replace(/\*$/, ":rest"),
+    url: url.replace(/\/?\*$/, "/:rest"),
   };
 };
 

@@ -78,7 +78,9 @@ test("the last RPC that a route calls is the one that it names", async () => {
     const path = url
       .replace(":workspace_id", workspaceId)
       .replace(":process_id", workspaceId)
+      .replace(":port", "80")
       .replace(/:\w+/, "box")
+      .replace("*", "/a")
       .replace(/(?<=\/files)(?:\/\w+)?$/, "$&?path=a");
     const response = await platform.app.inject({ method: String(method), url: path, headers, ...payloadOf(route) });
     reached[name] = String(platform.state.called.at(-1) ?? response.body);

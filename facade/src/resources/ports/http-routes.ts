@@ -1,8 +1,9 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { PortService } from "@sandgate/proto/sandbox/v1/ports";
-import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
+import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Static } from "typebox";
 import { addressOf, callFor } from "../../pipeline/base/request-context.ts";
-import { inSandbox } from "../../pipeline/errors/in-sandbox.ts";
+import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { type ProxyTarget, proxyRequest, proxyUpgrade } from "../../pipeline/proxy/http-proxy.ts";
 import { openPortStream } from "../../pipeline/proxy/port-stream.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
@@ -39,7 +40,8 @@ export const portHttpRoutes: RoutePlugin = async (app, { clients: { ports }, liv
   leaveBodies(app);
 
   function targetOf(request: FastifyRequest, reply: FastifyReply, signal: AbortSignal): ProxyTarget {
-    const { sandbox_id, port } = request.params as Static<typeof PortPathParams>;
+    const { sandbox_id, port, "*": rest } = request.params as Static<typeof PortPathParams> & { "*"?: string };
+    requireOwnPath(rest);
     const { host, protocol } = new URL(publicUrl());
     const own = ownHeaders(reply);
     const start = { sandbox: sandboxIdOf(sandbox_id), port: Number(port) };
@@ -65,11 +67,11 @@ export const portHttpRoutes: RoutePlugin = async (app, { clients: { ports }, liv
   }
 
   for (const method of methods) {
-    const route: RouteOptions = {
+    app.route({
       method,
-      url: `${path}/*`,
+      url: `${path}*`,
       config: {
-        rules: { rpc: PortService.method.connectPort, audit: "port.connect", errors: inSandbox, upgrades: true },
+        rules: { rpc: PortService.method.connectPort, audit: "port.connect", errors: ofThingInSandbox, upgrades: true },
       },
       schema: {
         tags: ["Ports"],
@@ -100,10 +102,7 @@ export const portHttpRoutes: RoutePlugin = async (app, { clients: { ports }, liv
         );
         return reply;
       },
-    };
-    app.route(route);
-    // Without the slash at its end, as the router has it, too.
-    app.route({ ...route, url: path, schema: { ...route.schema, hide: true } });
+    });
   }
 };
 
@@ -120,6 +119,11 @@ function restOf(url: string): string {
   const own = ownPath.split("/", ownSegments).join("/");
   const rest = url.slice(own.length);
   return rest.startsWith("/") ? rest : `/${rest}`;
+}
+
+/** The router's pattern has no slash, so that there need be none. */
+function requireOwnPath(rest: string | undefined): void {
+  if (rest && !rest.startsWith("/")) throw new DomainError("NOT_FOUND", "There is no such route.");
 }
 
 /** A Cookie header without the API's own cookies. */
