@@ -2,7 +2,7 @@ import { Type } from "typebox";
 import { component, NullableText, readOnly } from "../../pipeline/validation/common-schemas.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 
-export const PortParams = Type.Object({
+const PortParams = Type.Object({
   ...SandboxParams.properties,
   port: Type.String({
     pattern: "^(?:[1-9]\\d{0,3}|[1-5]\\d{4}|6[0-4]\\d{3}|65[0-4]\\d{2}|655[0-2]\\d|6553[0-5])$",
@@ -16,7 +16,7 @@ export const PortPathParams = Type.Object({
   rest: Type.Optional(Type.String({ description: "The path on the server, to which the query belongs too." })),
 });
 
-export const ListeningPort = component("ListeningPort", {
+const ListeningPort = component("ListeningPort", {
   port: Type.Integer({ examples: [3000] }),
   address: Type.String({ description: "The address that it listens on.", examples: ["127.0.0.1"] }),
   process_id: { ...NullableText, description: "The `id` of the process that it belongs to, if it is one of ours." },
