@@ -1,6 +1,6 @@
 #!/bin/sh
-# The contract's checks: `lint` (style), `breaking` (against the version of deploy/upgrade-from), `generated` (proto/gen is
-# what buf generates); all of them when none is named. Exit code 77 means that a check could not be made here.
+# The contract's checks: `lint` (style), `breaking` (against the version of deploy/upgrade-from), `generated` (proto/gen and the
+# facade's own generated code are what buf generates); all of them when none is named. Exit code 77 means that a check could not be made here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH=$PWD/node_modules/.bin:$PATH
@@ -23,6 +23,7 @@ check_generated() {
   fresh=$(mktemp -d)
   buf generate --output "$fresh" && diff -r "$fresh/proto/gen" proto/gen
   result=$?
+  sh facade/generate.sh check || result=1
   rm -rf "$fresh"
   return $result
 }

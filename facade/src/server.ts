@@ -11,6 +11,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
 import { dashboardRoutes } from "./dashboard/routes.ts";
+import { e2bRoutes } from "./e2b/routes.ts";
 import { healthRoutes } from "./operations/health.ts";
 import { admitRequests, confirmAccess } from "./pipeline/admission/admission.ts";
 import { createAuthenticator } from "./pipeline/admission/authentication.ts";
@@ -151,9 +152,10 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const auditing = startAuditRecorder(recorder, logger);
   const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
 
-  const context: RouteContext = { clients, scope, limits, live, logger, publicUrl, tickets, origins };
+  const context: RouteContext = { clients, scope, limits, live, logger, publicUrl, authenticator, tickets, origins };
   await upgrades.register(app);
   for (const routes of [...resourceRoutes, ...(environment.moreRoutes ?? [])]) await app.register(routes, context);
+  for (const routes of e2bRoutes(settings)) await app.register(routes, context);
   const dependencies = async () => (await environment.dependencies?.()) ?? {};
   await app.register(healthRoutes, { ...context, dependencies });
   await app.register(referenceRoutes, { ...context, document });

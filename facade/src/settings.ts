@@ -9,6 +9,7 @@ import {
   text,
 } from "@sandgate/kit/base/settings";
 import ipaddr from "ipaddr.js";
+import { checkE2bSettings, e2bSettings } from "./e2b/settings.ts";
 
 /** The facade's settings. */
 export const facadeSettings = defineSettings({
@@ -44,6 +45,7 @@ export const facadeSettings = defineSettings({
     default: true,
     doc: "Whether the dashboard is served below /dashboard/, and browsers that open / are sent there",
   }),
+  ...e2bSettings,
   redirectUris: list("SANDGATE_REDIRECT_URIS", {
     default: [],
     doc: "Addresses of applications: single sign-on ends at one of them, the first unless it is named, and browsers may call the API from their origins",
@@ -65,6 +67,7 @@ export function readFacadeSettings(env: NodeJS.ProcessEnv): FacadeSettings {
       .filter((item) => !isWebAddress(item))
       .map((item) => `SANDGATE_REDIRECT_URIS has "${item}", which is not an http or https URL`),
   ];
+  problems.push(...checkE2bSettings(settings));
   if (problems.length > 0) throw new SettingsError(problems);
   return settings;
 }

@@ -9,6 +9,8 @@ import addFormats from "ajv-formats";
 import { describe, expect, test } from "vitest";
 
 interface LockedPackage {
+  /** Where the package is installed under another name. */
+  name?: string;
   version?: string;
   license?: string;
   integrity?: string;
@@ -102,8 +104,8 @@ test("npm run sbom lists every package in valid CycloneDX, without a network", a
   expect(await validate(sbom)).toEqual([]);
 
   const listed = new Map(sbom.components.map(({ purl, hashes }) => [purl, hashes?.length ?? 0]));
-  const wanted = external.map(([path, { version, integrity }]) => {
-    const name = path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length);
+  const wanted = external.map(([path, { name: own, version, integrity }]) => {
+    const name = own ?? path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length);
     return [`pkg:npm/${name.replace("@", "%40")}@${version}`, integrity ? 1 : 0] as const;
   });
   const missing = wanted.filter(([purl, hashes]) => listed.get(purl) !== hashes);

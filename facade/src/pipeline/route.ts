@@ -1,4 +1,5 @@
 import type { Logger } from "@sandgate/kit/base/logging";
+import type { Authenticator } from "./admission/authentication.ts";
 import type { Tickets } from "./admission/tickets.ts";
 import type { WorkspaceScope } from "./admission/workspace-scope.ts";
 import type { App } from "./base/app.ts";
@@ -10,6 +11,7 @@ import type { LiveRequests } from "./live/live-requests.ts";
 export interface RouteContext {
   clients: Clients;
   scope: WorkspaceScope;
+  authenticator: Authenticator;
   tickets: Tickets;
   /** From which browsers may call, beside the API's own origin. */
   origins: ReadonlySet<string>;

@@ -44,6 +44,7 @@ export const toMessage = rememberFrozen((sandbox: Sandbox): SandboxMessage => {
     ...sandbox,
     imageId: image.imageId,
     image: image.reference,
+    imageName: image.name ?? "",
     state: codes[sandbox.state],
     memoryMb: image.memoryMb,
     readinessPort: image.readinessPort,

@@ -183,6 +183,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           keyring,
           quotas: quotasOf(settings),
           installationId,
+          limits: { cpus: settings.cpus, diskMb: settings.diskMb },
           runtimeProblem: reconciler.runtimeProblem,
           diskShortage: diskSpace.shortage,
           draining: draining.signal,

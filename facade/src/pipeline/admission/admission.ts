@@ -109,9 +109,9 @@ async function identify(
   try {
     const { authorization } = request.headers;
     const ticket = rules.tickets && authorization === undefined ? ticketOf(request) : undefined;
-    signedIn = ticket
-      ? await tickets.open(ticket, request.id)
-      : await authenticator.authenticate(authorization, request.id);
+    if (rules.signIn) signedIn = await rules.signIn(request);
+    else if (ticket) signedIn = await tickets.open(ticket, request.id);
+    else signedIn = await authenticator.authenticate(authorization, request.id);
   } catch (error) {
     // A request without a valid credential counts against its address, and an exceeded limit is reported first.
     const refused = error instanceof DomainError && toPublicReason(error.reason) !== "UPSTREAM_ERROR";

@@ -14,6 +14,8 @@ import { createSessionVerifier } from "./session-verifier.ts";
 export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */
   authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn>;
+  /** Whom the API token with this id stands for now. Throws INVALID_TOKEN. */
+  findApiToken(tokenId: string, requestId: string): Promise<SignedIn>;
   /**
    * Checks the credential of an open request again, and returns whom it stands for now. Throws INVALID_TOKEN when it
    * was revoked, its session has ended or its key was withdrawn. An access token that has only expired since then stays
@@ -70,8 +72,12 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
     return apiTokens.get(key, () => verifyApiToken({ token }, requestId));
   }
 
+  const findApiToken = (tokenId: string, requestId: string) =>
+    apiTokens.get(tokenId, () => verifyApiToken({ tokenId }, requestId));
+
   return {
     authenticate,
+    findApiToken,
     async confirm(signedIn, authorization, requestId) {
       const { user, ticket } = signedIn;
       if (user.credential === "session") {
@@ -79,8 +85,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
         return signedIn;
       }
       if (!ticket) return authenticate(authorization, requestId);
-      const tokenId = user.credentialId;
-      return { ...(await apiTokens.get(tokenId, () => verifyApiToken({ tokenId }, requestId))), ticket };
+      return { ...(await findApiToken(user.credentialId, requestId)), ticket };
     },
     close() {
       for (const stop of unwatch) stop();

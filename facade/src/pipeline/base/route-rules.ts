@@ -1,11 +1,12 @@
 import type { DescMethod } from "@bufbuild/protobuf";
 import { MethodOptions_IdempotencyLevel } from "@bufbuild/protobuf/wkt";
 import type { AuditAction } from "@sandgate/kit/base/audit-actions";
-import type { Violation } from "@sandgate/kit/base/domain-error";
+import type { DomainError, Violation } from "@sandgate/kit/base/domain-error";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { accessOf } from "@sandgate/kit/rpc/access";
 import { Permission, Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyRequest } from "fastify";
+import type { SignedIn } from "./signed-in.ts";
 
 /** What a route declares beside its schema. The pipeline applies it, and the OpenAPI document shows it. */
 export interface RouteRules {
@@ -30,6 +31,10 @@ export interface RouteRules {
   check?(request: FastifyRequest): Violation[];
   /** A ticket for the process of the path, in the query, is as good as a credential (`admission/tickets.ts`). */
   tickets?: true;
+  /** Finds whom a credential in another form than an Authorization header stands for. */
+  signIn?(request: FastifyRequest): Promise<SignedIn>;
+  /** Says an error in another form than the API's. */
+  sayError?(error: DomainError, request: FastifyRequest): ErrorAnswer;
   /** The body is bytes, whatever they are (`acceptBytes`). */
   bytes?: true;
   /** A request without a body counts as one with an empty object. */
@@ -42,6 +47,14 @@ export interface RouteRules {
   upgrades?: true;
   /** A 422 of this route has the body `{ detail: [{ loc, msg, type }] }` instead of the usual one. */
   listedErrors?: true;
+}
+
+/** An error as a route answers it. */
+export interface ErrorAnswer {
+  status: number;
+  headers?: Readonly<Record<string, string>>;
+  /** JSON, or bytes of another type that `headers` names. */
+  body: object;
 }
 
 /** Who may call a route. */

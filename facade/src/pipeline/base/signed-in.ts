@@ -9,6 +9,6 @@ export interface SignedIn {
   boundTo?: string;
   /** The user is an operator, but the session lacks the second factor that an operator's rights require. */
   needsSecondFactor?: boolean;
-  /** Of a request that came with a ticket instead of the credential that the ticket was made with. */
+  /** Of a request that came with something that was made with the credential instead of with that itself. */
   ticket?: { id: string; workspaceId: string };
 }

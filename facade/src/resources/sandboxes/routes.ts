@@ -1,9 +1,8 @@
 import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
-import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import type { FastifyRequest } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { inSandbox } from "../../pipeline/errors/in-sandbox.ts";
-import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { collectPage } from "../../pipeline/messages/pages.ts";
@@ -11,6 +10,7 @@ import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { imageIdOf } from "../sandbox-images/mapping.ts";
 import { fromLabelPairs, fromProvisionBody, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
+import { requireReady } from "./require-ready.ts";
 import { ExtendBody, ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitBody } from "./schemas.ts";
 
 const { method: rpc } = SandboxService;
@@ -190,27 +190,4 @@ function checkImage({ body }: FastifyRequest): Violation[] {
   const [byId, byName] = [Object.hasOwn(body, "image_id"), Object.hasOwn(body, "image")];
   if (byId && byName) return [{ field: "body.image", issue: "can't be given together with image_id" }];
   return byId || byName ? [] : [{ field: "body.image_id", issue: "is required, unless image is given" }];
-}
-
-/** The sandbox if it is ready. Otherwise throws an error that says why it is not. */
-function requireReady(sandbox: SandboxMessage): SandboxMessage {
-  switch (sandbox.state) {
-    case SandboxState.READY:
-      return sandbox;
-    case SandboxState.FAILED: {
-      const reason = stateReasons[sandbox.stateReason];
-      throw new DomainError(
-        "PROVISIONING_FAILED",
-        `The sandbox failed (${sandbox.stateReason})${sandbox.message ? `: ${sandbox.message}` : "."}`,
-        { hint: reason?.hint, callersFault: reason !== undefined && !reason.platformsFault },
-      );
-    }
-    case SandboxState.STOPPING:
-    case SandboxState.STOPPED:
-      throw new DomainError("CONFLICT", `The sandbox was stopped (${sandbox.stateReason}).`, {
-        hint: "Provision a new one with POST /sandboxes/provision.",
-      });
-    default:
-      throw new DomainError("SANDBOX_NOT_READY", "The sandbox is still provisioning.");
-  }
 }

@@ -22,6 +22,9 @@ import {
 } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
+/** As the specification has it. The services take less. */
+const minTtlSeconds = 60;
+
 export const ProvisionBody = component(
   "ProvisionSandbox",
   {
@@ -29,7 +32,7 @@ export const ProvisionBody = component(
     image: Type.Optional(
       Type.String({
         description:
-          "The name of an image as the list shows it, or its id. The workspace's own image goes before a global default.",
+          "The name of an image as the list shows it, its name and tag as `name:tag`, or its id. The workspace's own image goes before a global default.",
       }),
     ),
     name: Type.Optional(
@@ -71,6 +74,7 @@ export const ProvisionBody = component(
     ttl_seconds: Type.Optional(
       nullable(
         fieldSchema(ProvisionSandboxRequestSchema, "ttl_seconds", {
+          minimum: minTtlSeconds,
           description: "Seconds from its start after which it ends. By default the image's, and at most that.",
         }),
       ),
@@ -91,7 +95,10 @@ export const WaitBody = component(
 export const ExtendBody = component(
   "ExtendSandbox",
   {
-    ttl_seconds: fieldSchema(ExtendSandboxRequestSchema, "ttl_seconds", { description: "Seconds from now." }),
+    ttl_seconds: fieldSchema(ExtendSandboxRequestSchema, "ttl_seconds", {
+      minimum: minTtlSeconds,
+      description: "Seconds from now.",
+    }),
     shorten: Type.Optional(
       fieldSchema(ExtendSandboxRequestSchema, "shorten", {
         description: "Allow an earlier end than before. False by default.",

@@ -70,9 +70,11 @@ export function createImageHandlers(o: ServiceContext<ImageRegistrySettings, Ima
       return {};
     },
 
-    async resolveImage({ imageId, image: nameOrId }, context) {
+    async resolveImage({ imageId, image: nameOrId, orDefault }, context) {
       const call = callOf(context);
-      const image = imageId ? await findImage(store, call, imageId) : await findImageByName(store, call, nameOrId);
+      const image = imageId
+        ? await findImage(store, call, imageId)
+        : await findImageByName(store, call, nameOrId, orDefault);
       if (!image.enabled) {
         throw new DomainError("IMAGE_DISABLED", "The image is disabled.", {
           hint: "Enable it with PUT /sandbox-images/{id}, or use another image.",

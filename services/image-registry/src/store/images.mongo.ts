@@ -67,8 +67,13 @@ export function createImages({ db, write }: MongoDatabase): Images {
       return found ? (await withRegistryNames([found]))[0] : undefined;
     },
 
-    async findByName(name, workspaceId) {
-      const find = (workspaceId: string) => images.find({ workspaceId, name }).hint(byName).limit(2).toArray();
+    async findByName(name, workspaceId, tag) {
+      const find = (workspaceId: string) =>
+        images
+          .find({ workspaceId, name, ...(tag !== undefined && { tag }) })
+          .hint(byName)
+          .limit(2)
+          .toArray();
       const own = await find(workspaceId);
       return withRegistryNames(own.length > 0 ? own : await find(""));
     },

@@ -17,9 +17,14 @@ export function createImages({ read, query, write }: SqliteDatabase<typeof image
       return row && toImageView(row);
     },
 
-    async findByName(name, workspaceId) {
+    async findByName(name, workspaceId, tag) {
       const find = (workspaceId: string) =>
-        read.all<ImageRow>(`${selectImages} WHERE workspace_id = ? AND name = ? LIMIT 2`, workspaceId, name);
+        read.all<ImageRow>(
+          `${selectImages} WHERE workspace_id = ? AND name = ? AND tag = coalesce(?, tag) LIMIT 2`,
+          workspaceId,
+          name,
+          tag ?? null,
+        );
       const own = find(workspaceId);
       return (own.length > 0 ? own : find("")).map(toImageView);
     },

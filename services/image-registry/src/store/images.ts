@@ -19,8 +19,11 @@ export interface ImageFilter {
 export interface Images {
   /** One of the workspace's own or a global default. */
   find(imageId: string, workspaceId: string): Promise<ImageView | undefined>;
-  /** The workspace's own of this name, and if there is none the global defaults; two of them at most. */
-  findByName(name: string, workspaceId: string): Promise<ImageView[]>;
+  /**
+   * The workspace's own of this name, and if there is none the global defaults; two of them at most. With `tag` only
+   * those of that tag count.
+   */
+  findByName(name: string, workspaceId: string, tag?: string): Promise<ImageView[]>;
   /** Newest first. */
   list(filter: ImageFilter, after: Cursor | undefined, limit: number): Promise<ImageView[]>;
   /** How many images `list` would list on all its pages. */

@@ -17,6 +17,9 @@ import { imageCreated, imageDeleted, imageUpdated } from "../events.ts";
 import type { ImageRegistryStore } from "../store/store.ts";
 import { findRegistry, versionOf } from "./registries.ts";
 
+/** Images read at once. */
+const pageSize = 500;
+
 /** An image that the call's workspace sees. */
 export async function findImage(store: ImageRegistryStore, call: Call, imageId: string): Promise<ImageView> {
   const image = await store.images.find(imageId, workspaceOf(call));
@@ -25,18 +28,40 @@ export async function findImage(store: ImageRegistryStore, call: Call, imageId: 
 }
 
 /**
- * The image of this id, or of this name: the workspace's own goes before a global default. Throws CONFLICT where two
- * have the name.
+ * The image of this id, of this name, or of this name and tag: the workspace's own goes before a global default. Throws
+ * CONFLICT where two have the name.
+ * @param orDefault an unknown name stands for the oldest global default that is enabled
  */
-export async function findImageByName(store: ImageRegistryStore, call: Call, nameOrId: string): Promise<ImageView> {
-  const image = await store.images.find(nameOrId, workspaceOf(call));
+export async function findImageByName(
+  store: ImageRegistryStore,
+  call: Call,
+  nameOrId: string,
+  orDefault: boolean,
+): Promise<ImageView> {
+  const workspaceId = workspaceOf(call);
+  const image = await store.images.find(nameOrId, workspaceId);
   if (image) return image;
-  const [named, another] = await store.images.findByName(nameOrId, workspaceOf(call));
+  let found = await store.images.findByName(nameOrId, workspaceId);
+  const colon = nameOrId.lastIndexOf(":");
+  if (found.length === 0 && colon > 0) {
+    found = await store.images.findByName(nameOrId.slice(0, colon), workspaceId, nameOrId.slice(colon + 1));
+  }
+  const [named = orDefault ? await findDefault(store, workspaceId) : undefined, another] = found;
   if (named === undefined) throw new DomainError("IMAGE_NOT_FOUND", "There is no image of this name.");
   if (another === undefined) return named;
   throw new DomainError("CONFLICT", `More than one image has the name ${nameOrId}.`, {
     hint: "Use the image's id: GET /sandbox-images lists all of them.",
   });
+}
+
+async function findDefault({ images }: ImageRegistryStore, workspaceId: string): Promise<ImageView | undefined> {
+  let oldest: ImageView | undefined;
+  for (let after: ImageView | undefined; ; ) {
+    const page = await images.list({ workspaceId, enabledOnly: true }, after, pageSize);
+    oldest = page.findLast(isGlobalDefault) ?? oldest;
+    after = page.at(-1);
+    if (page.length < pageSize) return oldest;
+  }
 }
 
 /** @param recordOf the idempotency record of the response with this image */

@@ -16,6 +16,8 @@ export interface DomainErrorOptions {
   retryAfterSeconds?: number | undefined;
   /** Something of the caller's own led to it, such as a quota or an image, though the status may be 5xx. */
   callersFault?: boolean | undefined;
+  /** What Linux calls the error, if it has a name for it: ENOSPC, EEXIST. */
+  errno?: string | undefined;
   /** The cause, for the log alone. It never leaves the process. */
   cause?: unknown;
 }
@@ -30,6 +32,7 @@ export class DomainError extends Error {
   readonly violations?: readonly Violation[];
   readonly retryAfterSeconds?: number;
   readonly callersFault: boolean;
+  readonly errno?: string;
 
   constructor(reason: Reason, message: string, options: DomainErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -38,6 +41,7 @@ export class DomainError extends Error {
     this.callersFault = options.callersFault ?? false;
     if (options.hint !== undefined) this.hint = options.hint;
     if (options.violations !== undefined) this.violations = options.violations;
+    if (options.errno !== undefined) this.errno = options.errno;
     if (options.retryAfterSeconds !== undefined) this.retryAfterSeconds = options.retryAfterSeconds;
   }
 }
@@ -53,6 +57,6 @@ export function messageOf(error: unknown): string {
 }
 
 /** Creates a VALIDATION_ERROR with one violation. */
-export function invalid(field: string, issue: string): DomainError {
-  return new DomainError("VALIDATION_ERROR", `${field}: ${issue}`, { violations: [{ field, issue }] });
+export function invalid(field: string, issue: string, errno?: string): DomainError {
+  return new DomainError("VALIDATION_ERROR", `${field}: ${issue}`, { violations: [{ field, issue }], errno });
 }

@@ -45,11 +45,13 @@ export function toConnectError(error: unknown): ConnectError {
     const fieldViolations = known.violations.map(({ field, issue }) => ({ field, description: issue }));
     details.push({ desc: BadRequestSchema, value: create(BadRequestSchema, { fieldViolations }) });
   }
-  if (known.hint !== undefined || known.retryAfterSeconds !== undefined || known.callersFault) {
+  const { hint = "", retryAfterSeconds = 0, callersFault, errno = "" } = known;
+  if (hint !== "" || retryAfterSeconds > 0 || callersFault || errno !== "") {
     const value = create(ErrorNoteSchema, {
-      hint: known.hint ?? "",
-      retryAfterSeconds: Math.ceil(known.retryAfterSeconds ?? 0),
-      callersFault: known.callersFault,
+      hint,
+      retryAfterSeconds: Math.ceil(retryAfterSeconds),
+      callersFault,
+      errno,
     });
     details.push({ desc: ErrorNoteSchema, value });
   }
@@ -88,6 +90,7 @@ function noteOptions(note: ErrorNote | undefined): DomainErrorOptions {
     hint: note?.hint || undefined,
     retryAfterSeconds: note?.retryAfterSeconds || undefined,
     callersFault: note?.callersFault,
+    errno: note?.errno || undefined,
   };
 }
 

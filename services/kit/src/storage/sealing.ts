@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:crypto";
+import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from "node:crypto";
 import { chmod, link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 
@@ -25,6 +25,8 @@ export interface Keyring {
    * Throws if the value was changed, belongs elsewhere, or needs a key that the ring lacks; the message names the key.
    */
   open(sealed: Uint8Array, context: SealingContext): Uint8Array;
+  /** A key of 32 bytes for each key of the ring, the current one first. Other purposes have other keys. */
+  derive(purpose: string): Buffer[];
 }
 
 /** Keys of 32 bytes by their ids, in base64. `current` seals; every key opens. */
@@ -93,6 +95,11 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
         );
       }
     },
+    derive: (purpose) =>
+      [...new Set([currentKey, ...keys.values()])].map((key) =>
+        // RFC 5869. The ring's keys are random, so they need no salt.
+        Buffer.from(hkdfSync("sha256", key, "", purpose, keyBytes)),
+      ),
   };
 }
 

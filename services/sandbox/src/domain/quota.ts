@@ -97,6 +97,7 @@ function checkWorkspaceQuota(quota: Quota, usage: Usage): void {
       ? `A workspace may hold ${count(quota.maxSandboxes)} at once.`
       : `A workspace's sandboxes may hold ${quota.maxMemoryMb} MB together; with this one they would hold ${usage.memoryMb} MB.`;
   throw new DomainError("PROVISIONING_FAILED", `The workspace has used up its quota of ${exceeded}.`, {
+    errno: "EDQUOT",
     hint: `${limit} Stop one, or ask the operator for more.`,
     callersFault: true,
   });
@@ -107,6 +108,7 @@ function checkUserQuota(quota: Quota, usage: Usage): void {
   if (!exceeded) return;
   const limit = exceeded === "sandboxes" ? `${count(quota.maxSandboxes)} at once` : `${quota.maxMemoryMb} MB of memory`;
   throw new DomainError("PROVISIONING_FAILED", "The quota owner of this workspace has used up their quota.", {
+    errno: "EDQUOT",
     hint: `A user's workspaces may hold ${limit} together: those they created and those they took over. Stop a sandbox in one of them, or ask the operator for more.`,
     callersFault: true,
   });
@@ -116,6 +118,7 @@ function checkInstallationQuota(quota: Quota, usage: Usage): void {
   const exceeded = exceededLimit(quota, usage);
   if (!exceeded) return;
   throw new DomainError("PROVISIONING_FAILED", "The installation has no capacity for this sandbox.", {
+    errno: "EDQUOT",
     hint: `The installation is full: all workspaces together have reached its limit of ${exceeded}. Try again when other sandboxes have ended, or ask the operator for more.`,
   });
 }
@@ -160,6 +163,7 @@ export function chooseEvicted<R extends Pick<Sandbox, "recordBytes">>(
     if (excess <= 0 || evicted.length === maxEvicted) return evicted;
   }
   throw new DomainError("PROVISIONING_FAILED", "The records of the workspace's sandboxes have used up their quota.", {
+    errno: "EDQUOT",
     hint: `They may take ${maxRecordBytes / mebibyte} MB, and no record of an ended sandbox is left to delete. Stop sandboxes, use fewer or shorter labels, or ask the operator for more.`,
   });
 }

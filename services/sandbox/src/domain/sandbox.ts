@@ -66,6 +66,8 @@ export interface TimelineEntry {
 /** What to run: the image as it was when the sandbox was accepted. */
 export interface ImageSnapshot {
   imageId: string;
+  /** Unset in records of earlier versions. */
+  name?: string;
   /** host/repository:tag or host/repository@digest. */
   reference: string;
   /** Empty: pulled without a credential. */
@@ -308,6 +310,7 @@ export function extend(sandbox: Sandbox, o: { ttlSeconds: number; shorten: boole
   const last = startedAt && image.ttlSeconds !== undefined ? addMs(startedAt, image.ttlSeconds * 1000) : undefined;
   if (last && wanted > last) {
     throw new DomainError("CONFLICT", "The sandbox can't be extended beyond its image's time to live.", {
+      errno: "ERANGE",
       hint: `The image's ttl_seconds of ${image.ttlSeconds}, counted from the start, ends at ${last.toISOString()}.`,
     });
   }

@@ -140,13 +140,16 @@ export function createProcessHandlers(
       });
     },
 
-    listProcesses({ sandbox, states, tag }, context) {
+    listProcesses({ sandbox, states, tag, pid }, context) {
       return call(context, sandbox, async ({ client, within, note, instanceId, sandbox: { id } }) => {
         const { processes } = await client.listProcesses({}, within(callMs));
         processes.forEach(note);
         const all = [...known.findLost(id, instanceId), ...processes];
         const wanted = all.filter(
-          (process) => (states.length === 0 || states.includes(process.state)) && (tag === "" || process.tag === tag),
+          (process) =>
+            (states.length === 0 || states.includes(process.state)) &&
+            (tag === "" || process.tag === tag) &&
+            (pid === 0 || process.pid === pid),
         );
         return { processes: wanted };
       });
@@ -242,7 +245,7 @@ function requireGiven<T>(value: T | undefined): T {
 
 function toHelperCommand(command: Command): MessageInitShape<typeof HelperCommandSchema> {
   checkCommand(command);
-  const { argv, shell, cwd, env, user, tag, stdin, stdinOpen, terminal, timeoutSeconds } = command;
+  const { argv, shell, cwd, env, user, tag, stdin, stdinOpen, terminal, timeoutSeconds, timeoutMs } = command;
   return {
     argv,
     shell,
@@ -252,7 +255,7 @@ function toHelperCommand(command: Command): MessageInitShape<typeof HelperComman
     tag,
     stdin,
     stdinOpen,
-    timeoutMs: BigInt(timeoutSeconds) * 1000n,
+    timeoutMs: timeoutMs || BigInt(timeoutSeconds) * 1000n,
     ...(terminal && { terminal: { cols: terminal.cols, rows: terminal.rows, hangupAfterMs } }),
   };
 }

@@ -16,6 +16,8 @@ export interface SandboxHandlersContext extends ProvisionContext {
   store: SandboxStore;
   keyring: Keyring;
   installationId: string;
+  /** What each sandbox may use. */
+  limits: { cpus: number; diskMb: number };
   /** Ends long polls, so that their callers ask another replica. */
   draining: AbortSignal;
 }
@@ -42,7 +44,7 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
         answer(
           await provisionSandbox(o, {
             call,
-            image: { imageId: request.imageId, image: request.image },
+            image: { imageId: request.imageId, image: request.image, orDefault: request.orDefault },
             requested,
             env: request.env,
             recordFor: (accepted) => recordFor(answer(accepted)),
@@ -116,8 +118,12 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
       return { workspaceId };
     },
 
+    async deriveKeys({ purpose }) {
+      return { keys: o.keyring.derive(`${SandboxService.typeName} ${purpose}`) };
+    },
+
     async getInstallation() {
-      return { installationId };
+      return { installationId, ...o.limits };
     },
   };
 }

@@ -21,53 +21,68 @@ export function isConnectionLost(error: unknown): boolean {
 }
 
 function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): DomainError {
-  const conflict = (message: string, hint?: string) => new DomainError("CONFLICT", message, { hint, cause });
+  const conflict = (name: string, message: string, hint?: string) =>
+    new DomainError("CONFLICT", message, { hint, errno: name, cause });
   switch (reason) {
     case Reason.ERRNO:
       if (errno === "ENOENT") {
-        return new DomainError("NOT_FOUND", "The sandbox has no such file or folder (ENOENT).", { cause });
+        return new DomainError("NOT_FOUND", "The sandbox has no such file or folder (ENOENT).", { errno, cause });
       }
-      return conflict(`The sandbox refused it: ${wordsOf(errno)}.`, errnoHints[errno]);
+      return conflict(wordsOf(errno), `The sandbox refused it: ${wordsOf(errno)}.`, errnoHints[errno]);
     case Reason.PROCESS_NOT_FOUND:
       return noSuchProcess(cause);
     case Reason.PROCESS_ENDED:
-      return conflict("The process has ended.");
+      return conflict("ESRCH", "The process has ended.");
     case Reason.TOO_MANY_PROCESSES:
-      return conflict("64 processes run in the sandbox already.", "Wait for one to end, or end one.");
+      return conflict("EAGAIN", "64 processes run in the sandbox already.", "Wait for one to end, or end one.");
     case Reason.CWD_NOT_A_DIRECTORY:
-      return invalid("command.cwd", `is no folder that can be entered${errno && ` (${wordsOf(errno)})`}`);
+      return invalid(
+        "command.cwd",
+        `is no folder that can be entered${errno && ` (${wordsOf(errno)})`}`,
+        wordsOf(errno) || "ENOTDIR",
+      );
     case Reason.USER_UNKNOWN:
       return invalid("command.user", "the sandbox has no such user");
     case Reason.USER_NOT_PERMITTED:
       return conflict(
+        "EPERM",
         "The image's own user isn't root, so no other can be used.",
         "Leave `user` out, or use an image whose user is root.",
       );
     case Reason.START_FAILED:
       return conflict(
+        wordsOf(errno) || "EAGAIN",
         `No process could be started in the sandbox${errno && ` (${wordsOf(errno)})`}.`,
         "Its limit of processes or memory is used up. End a process.",
       );
     case Reason.STDIN_CLOSED:
-      return conflict("The standard input of the process is closed.");
+      return conflict("EPIPE", "The standard input of the process is closed.");
     case Reason.STDIN_GAP:
-      return conflict("`offset` is beyond the input that was taken so far.", "Send what is missing first.");
+      return conflict("ESPIPE", "`offset` is beyond the input that was taken so far.", "Send what is missing first.");
     case Reason.NOT_A_TERMINAL:
-      return conflict("The process has no terminal.");
+      return conflict("ENOTTY", "The process has no terminal.");
     case Reason.INVALID:
       return invalid(wordsOf(field), wordsOf(cause.rawMessage));
     case Reason.NOT_A_FILE:
-      return conflict("The path is no regular file.");
+      return conflict("EISDIR", "The path is no regular file.");
     case Reason.NOT_A_DIRECTORY:
-      return conflict("The path is no folder.");
+      return conflict("ENOTDIR", "The path is no folder.");
     case Reason.ALREADY_EXISTS:
-      return conflict("There is something at the path already.");
+      return conflict("EEXIST", "There is something at the path already.");
     case Reason.NOT_EMPTY:
-      return conflict("The folder is not empty.", "Send `recursive=true` to remove it with all that is in it.");
+      return conflict(
+        "ENOTEMPTY",
+        "The folder is not empty.",
+        "Send `recursive=true` to remove it with all that is in it.",
+      );
     case Reason.IS_ROOT:
-      return conflict("The root folder can't be removed or moved.");
+      return conflict("EBUSY", "The root folder can't be removed or moved.");
     case Reason.PRECONDITION_FAILED:
-      return conflict("The file is not as If-Match or If-None-Match demands.", "Read it again and decide from there.");
+      return conflict(
+        "EEXIST",
+        "The file is not as If-Match or If-None-Match demands.",
+        "Read it again and decide from there.",
+      );
     case Reason.RANGE_NOT_SATISFIABLE:
       return invalid("header.range", "lies outside of the file");
     case Reason.BAD_ARCHIVE:

@@ -33,7 +33,7 @@ export async function provisionSandbox(
   o: {
     call: Call;
     /** By id, or by a name or id. */
-    image: { imageId: string; image: string };
+    image: { imageId: string; image: string; orDefault: boolean };
     requested: Requested;
     env: Env;
     /** Makes the record of the answer, for a call with an Idempotency-Key. */

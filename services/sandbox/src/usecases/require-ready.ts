@@ -1,5 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { Sandbox } from "../domain/sandbox.ts";
+import { hasExpired, type Sandbox } from "../domain/sandbox.ts";
 import { requireSandbox } from "./stop-sandbox.ts";
 
 /** Throws SANDBOX_NOT_FOUND, SANDBOX_NOT_READY, or CONFLICT for a sandbox that has ended or is about to. */
@@ -9,6 +9,8 @@ export function requireReady(found: Sandbox | undefined): Sandbox {
     throw new DomainError("SANDBOX_NOT_READY", "The sandbox is still provisioning.");
   }
   if (sandbox.state !== "ready") throw endedError(sandbox);
+  // Its end may be a moment away, or wait for a service that is away.
+  if (hasExpired(sandbox, new Date())) throw endedError({ ...sandbox, state: "stopping", stateReason: "ttl_expired" });
   return sandbox;
 }
 

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/common/v1/error.proto.
  */
 export const file_sandgate_common_v1_error: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zYW5kZ2F0ZS9jb21tb24vdjEvZXJyb3IucHJvdG8SEnNhbmRnYXRlLmNvbW1vbi52MSJNCglFcnJvck5vdGUSDAoEaGludBgBIAEoCRIbChNyZXRyeV9hZnRlcl9zZWNvbmRzGAIgASgFEhUKDWNhbGxlcnNfZmF1bHQYAyABKAhiBnByb3RvMw");
+  fileDesc("Ch5zYW5kZ2F0ZS9jb21tb24vdjEvZXJyb3IucHJvdG8SEnNhbmRnYXRlLmNvbW1vbi52MSJcCglFcnJvck5vdGUSDAoEaGludBgBIAEoCRIbChNyZXRyeV9hZnRlcl9zZWNvbmRzGAIgASgFEhUKDWNhbGxlcnNfZmF1bHQYAyABKAgSDQoFZXJybm8YBCABKAliBnByb3RvMw");
 
 /**
  * What a failed call carries beside google.rpc.ErrorInfo and google.rpc.BadRequest, for the person who reads it.
@@ -38,6 +38,13 @@ export type ErrorNote = Message<"sandgate.common.v1.ErrorNote"> & {
    * @generated from field: bool callers_fault = 3;
    */
   callersFault: boolean;
+
+  /**
+   * What Linux calls the error, if it has a name for it: ENOSPC, EEXIST.
+   *
+   * @generated from field: string errno = 4;
+   */
+  errno: string;
 };
 
 /**

@@ -1,0 +1,63 @@
+import { newId } from "@sandgate/kit/base/ids";
+import { asFacade } from "@sandgate/kit/rpc/context";
+import { type Sandbox, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import type { FastifyRequest } from "fastify";
+import { LoadingCache } from "../pipeline/admission/loading-cache.ts";
+import { signedInOf } from "../pipeline/base/request-context.ts";
+import type { RouteRules } from "../pipeline/base/route-rules.ts";
+import { present } from "../pipeline/messages/contract.ts";
+import type { RouteContext } from "../pipeline/route.ts";
+import { hasExpired, type Limits, toOpenedSandbox } from "./control-mapping.ts";
+import { sayControlError } from "./errors.ts";
+import type { Names } from "./names.ts";
+import { noSuchSandbox } from "./places.ts";
+
+/** Settings of the sandbox service change when it starts again. */
+const limitsAgeMs = 60_000;
+
+/** What the routes of the control plane use. */
+export interface Control extends RouteContext {
+  names: Names;
+  /** What each sandbox may use. */
+  findLimits(): Promise<Limits>;
+  /** The id of the sandbox that a request names, which may be another workspace's. Throws SANDBOX_NOT_FOUND. */
+  idOf(request: { params: { sandbox_name: string } }): Promise<string>;
+  /** What the request's caller needs to use a sandbox. */
+  open(request: FastifyRequest, sandbox: Sandbox): Promise<ReturnType<typeof toOpenedSandbox>>;
+}
+
+export function createControl(context: RouteContext & { names: Names; domain: string }): Control {
+  const { clients, names, domain } = context;
+  const limits = new LoadingCache<Limits>({ maxAgeMs: limitsAgeMs });
+  return {
+    ...context,
+    findLimits: () => limits.get("", () => clients.sandbox.getInstallation({}, asFacade({ requestId: newId() }))),
+
+    async idOf({ params }) {
+      const id = await names.fromSandboxName(params.sandbox_name);
+      if (id === undefined) throw noSuchSandbox();
+      return id;
+    },
+
+    async open(request, sandbox) {
+      const { credentialId } = signedInOf(request).user;
+      const [name, accessToken] = await Promise.all([
+        names.toSandboxName(sandbox.id),
+        names.toAccessToken(sandbox.id, credentialId),
+      ]);
+      return toOpenedSandbox(sandbox, { name, accessToken, trafficToken: undefined, domain });
+    },
+  };
+}
+
+/** The rules of a route of the control plane. */
+export function controlRules(rules: RouteRules): { rules: RouteRules } {
+  return { rules: { ...rules, sayError: sayControlError } };
+}
+
+/** A sandbox that can be used. Throws SANDBOX_NOT_FOUND for any other. */
+export function requireRunning(found: Sandbox | undefined): Sandbox {
+  const sandbox = present(found);
+  if (sandbox.state !== SandboxState.READY || hasExpired(sandbox, Date.now())) throw noSuchSandbox();
+  return sandbox;
+}

@@ -1,0 +1,77 @@
+import type { CallOptions } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { LoadingCache } from "../../pipeline/admission/loading-cache.ts";
+import type { Clients } from "../../pipeline/base/clients.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+
+/** Where programs start, and where paths that are not absolute do. */
+export interface Folders {
+  /** The image's folder, or where that is `/`, the home of this user. Empty: the image's user. */
+  startOf(sandbox: string, user: string, call: CallOptions): Promise<string>;
+  /** A path that a program gave, absolute: `~` and what is relative begin at that folder. */
+  resolve(sandbox: string, user: string, path: string, call: CallOptions): Promise<string>;
+}
+
+/** What never changes in a sandbox. */
+interface Image {
+  folder: string;
+  uid: number;
+}
+
+const imageAgeMs = 3_600_000;
+/** What is read of /etc/passwd. */
+const maxUsersBytes = 256 * 1024;
+
+export function createFolders({ files }: Pick<Clients, "files">): Folders {
+  const images = new LoadingCache<Image>({ maxAgeMs: imageAgeMs });
+
+  async function findImage(sandbox: string, call: CallOptions): Promise<Image> {
+    const describe = async (path: string) =>
+      present((await files.getEntry({ sandbox, path: Buffer.from(path), follow: true }, call)).entry);
+    const [folder, helper] = await Promise.all([describe("."), describe("/proc/self")]);
+    return { folder: Buffer.from(folder.path).toString(), uid: helper.uid };
+  }
+
+  async function findHome(sandbox: string, user: string, uid: number, call: CallOptions): Promise<string> {
+    const fields = (await readUsers(sandbox, call)).split("\n").map((line) => line.split(":"));
+    const entry =
+      fields.find(([name]) => user !== "" && name === user) ?? fields.find((each) => each[2] === String(uid));
+    const home = entry?.[5];
+    return home?.startsWith("/") ? home : "/";
+  }
+
+  async function readUsers(sandbox: string, call: CallOptions): Promise<string> {
+    const range = { start: 0n, length: BigInt(maxUsersBytes) };
+    const chunks: Uint8Array[] = [];
+    try {
+      for await (const { part } of files.readFile({ sandbox, path: Buffer.from("/etc/passwd"), range }, call)) {
+        if (part.case === "data") chunks.push(part.value);
+      }
+    } catch (error) {
+      // An image needs to have no users.
+      if (
+        !(
+          error instanceof DomainError &&
+          (error.reason === "NOT_FOUND" || error.errno !== undefined || error.violations)
+        )
+      )
+        throw error;
+    }
+    return Buffer.concat(chunks).toString();
+  }
+
+  const folders: Folders = {
+    async startOf(sandbox, user, call) {
+      const { folder, uid } = await images.get(sandbox, () => findImage(sandbox, call));
+      return folder === "/" ? findHome(sandbox, user, uid, call) : folder;
+    },
+
+    async resolve(sandbox, user, path, call) {
+      if (path.startsWith("/")) return path;
+      const start = await folders.startOf(sandbox, user, call);
+      const rest = path === "~" ? "" : path.startsWith("~/") ? path.slice(2) : path;
+      return rest === "" || rest === "." ? start : `${start === "/" ? "" : start}/${rest}`;
+    },
+  };
+  return folders;
+}

@@ -1,0 +1,275 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import {
+  type OutputEvent,
+  OutputStream,
+  type Process as ProcessRecord,
+  ProcessState,
+} from "@sandgate/proto/helper/v1/process";
+import { type CommandSchema, ProcessService } from "@sandgate/proto/sandbox/v1/processes";
+import type { Clients } from "../../pipeline/base/clients.ts";
+import type { RouteRules } from "../../pipeline/base/route-rules.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import { outputBrokeOff } from "../../resources/processes/output.ts";
+import { isAboutUser } from "../errors.ts";
+import type {
+  Process,
+  ProcessEventSchema,
+  ProcessInput,
+  ProcessSelector,
+  PTY,
+  StartRequest,
+} from "../gen/process_pb.ts";
+import { userOf } from "./access.ts";
+import { type EnvdCall, envdCallOf, optionsFor, timeoutOf } from "./calls.ts";
+import type { Folders } from "./folders.ts";
+import { keepAlive } from "./keep-alive.ts";
+import { toEnd } from "./process-ends.ts";
+
+const { method: rpc } = ProcessService;
+
+/** What each call does. */
+export const processRules: Readonly<Record<string, RouteRules>> = {
+  "Process.List": { rpc: rpc.listProcesses, audit: "process.list" },
+  "Process.Start": { rpc: rpc.runCommand, audit: "process.start" },
+  "Process.Connect": { rpc: rpc.readOutput, audit: "process.read" },
+  "Process.Update": { rpc: rpc.resizeTerminal, audit: "process.write" },
+  "Process.SendInput": { rpc: rpc.writeStdin, audit: "process.write" },
+  "Process.StreamInput": { rpc: rpc.writeStdin, audit: "process.write" },
+  "Process.CloseStdin": { rpc: rpc.writeStdin, audit: "process.write" },
+  "Process.SendSignal": { rpc: rpc.signalProcess, audit: "process.signal" },
+};
+
+const bash = "/bin/bash";
+const shell = "/bin/sh";
+/** The user of E2B's own images. */
+const usualUser = "user";
+const defaultPingSeconds = 90;
+/** A full pipe is answered after 30 s. */
+const inputTimeoutMs = 45_000;
+const maxInputBytes = 1024 * 1024;
+
+type Command = MessageInitShape<typeof CommandSchema>;
+type Event = MessageInitShape<typeof ProcessEventSchema>;
+
+/** Commands and terminals as E2B's envd has them. */
+export function createProcessHandlers(o: {
+  clients: Pick<Clients, "processes">;
+  folders: Folders;
+}): ServiceImpl<typeof Process> {
+  const { processes } = o.clients;
+
+  /** The running process that a request names. */
+  async function find(selector: ProcessSelector | undefined, context: HandlerContext): Promise<ProcessRecord> {
+    const { sandbox } = envdCallOf(context);
+    const { case: by, value } = selector?.selector ?? {};
+    if (by === undefined) throw new ConnectError("process: a pid or a tag is needed", Code.InvalidArgument);
+    const wanted = by === "pid" ? { pid: Math.min(Number(value), 2 ** 31 - 1) } : { tag: String(value).slice(0, 255) };
+    const { processes: found } = await processes.listProcesses(
+      { sandbox, states: [ProcessState.RUNNING], ...wanted },
+      optionsFor(context),
+    );
+    // The newest with a tag.
+    const process = found.at(-1);
+    if (!process || (by === "pid" ? value === 0 : value === "")) {
+      throw new ConnectError(`no process with ${by} ${value} runs`, Code.NotFound);
+    }
+    return process;
+  }
+
+  /** Starts a command, and follows it. As long as it has not begun, another is tried for what the image lacks. */
+  async function* run(
+    command: Command,
+    call: EnvdCall,
+    context: HandlerContext,
+    impliedFolder: boolean,
+  ): AsyncGenerator<OutputEvent> {
+    let begun = false;
+    try {
+      const request = { sandbox: call.sandbox, command, continueOnDisconnect: true };
+      for await (const { event } of processes.runCommand(request, optionsFor(context, { timeoutMs: 0 }))) {
+        if (!event) continue;
+        const [program, ...args] = command.argv ?? [];
+        if (event.event.case === "start" && event.event.value.pid === 0 && program === bash) {
+          return yield* run({ ...command, argv: [shell, ...args] }, call, context, impliedFolder);
+        }
+        begun = true;
+        yield event;
+      }
+    } catch (error) {
+      if (begun || !(error instanceof DomainError)) throw error;
+      if (command.user === usualUser && isAboutUser(error)) {
+        return yield* run({ ...command, user: "" }, call, context, impliedFolder);
+      }
+      const isOfFolder = error.violations?.some(({ field }) => field === "command.cwd");
+      if (!impliedFolder || !isOfFolder) throw error;
+      yield* run({ ...command, cwd: "/" }, call, context, false);
+    }
+  }
+
+  async function* toEvents(events: AsyncGenerator<OutputEvent>): AsyncGenerator<Event> {
+    for await (const { event } of events) {
+      if (event.case === "start") yield { event: { case: "start", value: { pid: event.value.pid } } };
+      if (event.case === "output") yield { event: { case: "data", value: { output: toOutput(event.value) } } };
+      if (event.case !== "exit") continue;
+      if (event.value.timedOut) throw new ConnectError("the process ran for as long as it may", Code.DeadlineExceeded);
+      yield { event: { case: "end", value: toEnd(event.value) } };
+      return;
+    }
+    throw outputBrokeOff();
+  }
+
+  async function write(
+    selector: ProcessSelector | undefined,
+    input: ProcessInput | undefined,
+    context: HandlerContext,
+  ): Promise<void> {
+    const process = await find(selector, context);
+    const { case: kind, value } = input?.input ?? {};
+    if (value === undefined) throw new ConnectError("input: stdin or pty is needed", Code.InvalidArgument);
+    if ((kind === "pty") !== (process.terminal !== undefined)) {
+      const has = process.terminal ? "a terminal" : "no terminal";
+      throw new ConnectError(`the process has ${has}`, Code.FailedPrecondition);
+    }
+    await writeAll(process, value, context);
+  }
+
+  /** A full pipe is answered with what it took so far. */
+  async function writeAll(
+    { id: processId, stdinOpen }: ProcessRecord,
+    data: Uint8Array,
+    context: HandlerContext,
+  ): Promise<void> {
+    if (!stdinOpen) throw new ConnectError("stdin is not open", Code.FailedPrecondition);
+    const { sandbox } = envdCallOf(context);
+    const options = () => optionsFor(context, { timeoutMs: inputTimeoutMs });
+    const begin = (await processes.writeStdin({ sandbox, processId }, options())).offset;
+    for (let taken = 0; taken < data.length; ) {
+      const part = data.subarray(taken, taken + maxInputBytes);
+      const { offset, closed } = await processes.writeStdin(
+        { sandbox, processId, data: part, offset: begin + BigInt(taken) },
+        options(),
+      );
+      if (closed) throw new ConnectError("stdin was closed", Code.FailedPrecondition);
+      taken = Number(offset - begin);
+    }
+  }
+
+  return {
+    async list(_request, context) {
+      const { sandbox } = envdCallOf(context);
+      const { processes: running } = await processes.listProcesses(
+        { sandbox, states: [ProcessState.RUNNING] },
+        optionsFor(context),
+      );
+      return { processes: running.map(toInfo) };
+    },
+
+    async *start(request, context) {
+      const call = envdCallOf(context);
+      const user = userOf(call.request);
+      const { process: config } = request;
+      if (!config?.cmd) throw new ConnectError("process.cmd: a program is needed", Code.InvalidArgument);
+      const given = config.cwd ?? "";
+      const cwd = await o.folders.resolve(call.sandbox, user, given, optionsFor(context));
+      const command = toCommand(request, { cwd, user, timeoutMs: timeoutOf(call) });
+      const events = toEvents(run(command, call, context, given === ""));
+      for await (const event of withPings(events, call)) yield { event };
+    },
+
+    async *connect({ process: selector }, context) {
+      const call = envdCallOf(context);
+      const { id: processId, pid, outputBytes: after } = await find(selector, context);
+      yield { event: { event: { case: "start", value: { pid } } } };
+      const output = processes.readOutput(
+        { sandbox: call.sandbox, processId, after, follow: true },
+        optionsFor(context, { timeoutMs: 0 }),
+      );
+      for await (const event of withPings(toEvents(eventsOf(output)), call)) yield { event };
+    },
+
+    async update({ process: selector, pty }, context) {
+      const { id: processId } = await find(selector, context);
+      const terminal = toTerminal(pty);
+      if (!terminal) throw new ConnectError("pty.size is needed", Code.InvalidArgument);
+      await processes.resizeTerminal(
+        { sandbox: envdCallOf(context).sandbox, processId, terminal },
+        optionsFor(context),
+      );
+      return {};
+    },
+
+    async sendInput({ process: selector, input }, context) {
+      await write(selector, input, context);
+      return {};
+    },
+
+    async streamInput(messages, context) {
+      let selector: ProcessSelector | undefined;
+      for await (const { event } of messages) {
+        if (event.case === "start") selector = event.value.process;
+        if (event.case === "data") await write(selector, event.value.input, context);
+      }
+      return {};
+    },
+
+    async closeStdin({ process: selector }, context) {
+      const { id: processId, stdinOpen } = await find(selector, context);
+      if (!stdinOpen) throw new ConnectError("stdin is not open", Code.FailedPrecondition);
+      const { sandbox } = envdCallOf(context);
+      await processes.writeStdin({ sandbox, processId, eof: true }, optionsFor(context, { timeoutMs: inputTimeoutMs }));
+      return {};
+    },
+
+    async sendSignal({ process: selector, signal }, context) {
+      const { id: processId } = await find(selector, context);
+      if (signal === 0) throw new ConnectError("signal is needed", Code.InvalidArgument);
+      await processes.signalProcess({ sandbox: envdCallOf(context).sandbox, processId, signal }, optionsFor(context));
+      return {};
+    },
+  };
+}
+
+function withPings(events: AsyncGenerator<Event>, { request: { headers } }: EnvdCall): AsyncGenerator<Event> {
+  const seconds = Number(headers["keepalive-ping-interval"]);
+  const everyMs = 1000 * (seconds >= 1 && seconds <= 3_600 ? seconds : defaultPingSeconds);
+  return keepAlive(events, everyMs, () => ({ event: { case: "keepalive", value: {} } }));
+}
+
+async function* eventsOf(messages: AsyncIterable<{ event?: OutputEvent | undefined }>): AsyncGenerator<OutputEvent> {
+  for await (const { event } of messages) if (event) yield event;
+}
+
+function toCommand(
+  { process: config, pty, stdin, tag = "" }: StartRequest,
+  o: { cwd: string; user: string; timeoutMs: number | undefined },
+): Command {
+  const { cmd, args, envs } = present(config);
+  const terminal = toTerminal(pty);
+  return {
+    argv: [cmd, ...args],
+    env: envs,
+    cwd: o.cwd,
+    user: o.user,
+    tag,
+    stdinOpen: stdin ?? true,
+    // One of 0 is over before it begins, which is found before this.
+    timeoutMs: BigInt(o.timeoutMs ?? 0),
+    ...(terminal && { terminal }),
+  };
+}
+
+function toTerminal(pty: PTY | undefined): { cols: number; rows: number } | undefined {
+  return pty && { cols: pty.size?.cols ?? 0, rows: pty.size?.rows ?? 0 };
+}
+
+function toOutput({ stream, data }: { stream: OutputStream; data: Uint8Array }) {
+  if (stream === OutputStream.STDERR) return { case: "stderr" as const, value: data };
+  return { case: stream === OutputStream.TERMINAL ? ("pty" as const) : ("stdout" as const), value: data };
+}
+
+function toInfo({ argv, shell: script, cwd, pid, tag }: ProcessRecord) {
+  const [cmd = shell, ...args] = argv.length > 0 ? argv : [shell, "-c", script];
+  return { config: { cmd, args, cwd }, pid, ...(tag !== "" && { tag }) };
+}

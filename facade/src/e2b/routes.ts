@@ -1,0 +1,18 @@
+import type { App } from "../pipeline/base/app.ts";
+import type { RouteContext, RoutePlugin } from "../pipeline/route.ts";
+import { controlPlane } from "./control-plane.ts";
+import { envd } from "./envd/routes.ts";
+import { createNames } from "./names.ts";
+import { createPlaces } from "./places.ts";
+
+/** The interface for programs written for E2B. There is none without a domain. */
+export function e2bRoutes({ e2bDomain: domain }: { e2bDomain?: string | undefined }): RoutePlugin[] {
+  if (domain === undefined) return [];
+  return [
+    async (app: App, context: RouteContext) => {
+      const shared = { ...context, domain, names: createNames(context.clients), places: createPlaces(context) };
+      await app.register(envd, { ...shared, prefix: "/e2b/envd" });
+      await app.register(controlPlane, { ...shared, prefix: "/e2b" });
+    },
+  ];
+}

@@ -1,0 +1,22 @@
+import { choice, defineSettings, text } from "@sandgate/kit/base/settings";
+
+/** The settings of the interface for programs written for E2B. */
+export const e2bSettings = defineSettings({
+  e2bDomain: text("SANDGATE_E2B_DOMAIN", {
+    optional: true,
+    doc: "The `<host[:port]>` below which programs written for E2B find this server, as their E2B_DOMAIN. `*.<host>` leads here. Unset: there is no such interface",
+  }),
+  e2bPublic: choice("SANDGATE_E2B_PUBLIC", ["on", "off"], {
+    default: "on",
+    doc: "off: what listens on a port of a sandbox is reached through `<port>-<id>.<SANDGATE_E2B_DOMAIN>` only with the sandbox's traffic access token, whatever the program asked for",
+  }),
+});
+
+const label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
+const hostAndPort = new RegExp(`^(?=.{1,190}$)${label}(?:\\.${label})*(?::\\d{1,5})?$`);
+
+/** What is wrong with the settings. */
+export function checkE2bSettings({ e2bDomain }: { e2bDomain?: string | undefined }): string[] {
+  if (e2bDomain === undefined || hostAndPort.test(e2bDomain)) return [];
+  return ["SANDGATE_E2B_DOMAIN must be a host name in lower case, with a port or without"];
+}

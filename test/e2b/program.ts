@@ -1,0 +1,68 @@
+import { buildImage, openTestEngine } from "@sandgate/test-support/images";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
+
+/** The domain of the platform under test. Nothing of it is asked of a name server. */
+export const domain = "e2b.test";
+
+/** A platform that programs written for E2B can use, by the environment variables of this process. */
+export interface ProgramHost {
+  platform: TestPlatform;
+  operator: Operator;
+  /** The id of the image that a program gets that names none. */
+  baseId: string;
+  /** What a program sets to use the platform. */
+  env: Record<string, string>;
+  close(): Promise<void>;
+}
+
+const users = [
+  "root:x:0:0:root:/root:/bin/sh",
+  "ada:x:1000:1000:Ada:/home/ada:/bin/sh",
+  "nobody:x:65534:65534:nobody:/:/bin/false",
+].join("\n");
+
+export async function openProgramHost(settings: Record<string, string> = {}): Promise<ProgramHost> {
+  const image = await buildImage(openTestEngine(), {
+    command: ["sleep", "100000"],
+    files: {
+      "/etc/passwd": `${users}\n`,
+      "/etc/group": "root:x:0:\nada:x:1000:\n",
+      "/root/.keep": "",
+      "/home/ada/.keep": "",
+    },
+  });
+  const platform = await startPlatform({
+    settings: {
+      SANDGATE_E2B_DOMAIN: domain,
+      SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
+      SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
+      ...settings,
+    },
+  });
+  const operator = await openOperator(platform);
+  const baseId = await operator.registerImage(image.reference, { name: "base", memory_mb: 256 });
+  const env = {
+    E2B_API_KEY: toKey(operator.as.token),
+    E2B_DOMAIN: domain,
+    E2B_API_URL: `${platform.url}/e2b`,
+    E2B_SANDBOX_URL: `${platform.url}/e2b/envd`,
+  };
+  Object.assign(process.env, env);
+  return {
+    platform,
+    operator,
+    baseId,
+    env,
+    async close() {
+      for (const name of Object.keys(env)) delete process.env[name];
+      await platform.stop();
+      await image.remove();
+    },
+  };
+}
+
+/** The form of an API token that E2B's SDKs take for a key. */
+export function toKey(token: string): string {
+  return `e2b_${Buffer.from(token).toString("hex")}`;
+}
