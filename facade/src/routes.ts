@@ -7,8 +7,10 @@ import { identityRoutes } from "./resources/auth/identity-routes.ts";
 import { passwordRoutes } from "./resources/auth/password-routes.ts";
 import { sessionRoutes } from "./resources/auth/session-routes.ts";
 import { ssoRoutes } from "./resources/auth/sso-routes.ts";
+import { fileArchiveRoutes } from "./resources/files/archive-routes.ts";
 import { fileContentRoutes } from "./resources/files/content-routes.ts";
 import { fileEntryRoutes } from "./resources/files/entry-routes.ts";
+import { fileWatchRoutes } from "./resources/files/watch-routes.ts";
 import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
 import { portHttpRoutes } from "./resources/ports/http-routes.ts";
@@ -44,6 +46,8 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   attachRoutes,
   fileContentRoutes,
   fileEntryRoutes,
+  fileArchiveRoutes,
+  fileWatchRoutes,
   listeningRoutes,
   portHttpRoutes,
   monitoringRoutes,

@@ -16,6 +16,8 @@ export interface Box {
   /** "/sandboxes/<id>" and what follows. */
   path(rest: string): string;
   as(tenant?: Tenant): RequestOptions;
+  /** An answer whose body isn't text, to be read as it comes. */
+  fetch(rest: string, init?: RequestInit): Promise<Response>;
   /** Runs a command: a list, a text, or a whole body. Expects 200. */
   exec(command: string | readonly string[] | object): Promise<Process>;
   /** The same, followed by events. */
@@ -35,8 +37,10 @@ const users = [
   "nobody:x:65534:65534:nobody:/:/bin/false",
 ].join("\n");
 
-export async function openBox(o: Partial<Omit<ImageContent, "command">> & { memoryMb?: number } = {}): Promise<Box> {
-  const { memoryMb = 512, ...content } = o;
+export async function openBox(
+  o: Partial<Omit<ImageContent, "command">> & { memoryMb?: number; settings?: Record<string, string> } = {},
+): Promise<Box> {
+  const { memoryMb = 512, settings, ...content } = o;
   const image: HostImage = await openSandboxHost().makeImage({
     ...content,
     command: ["sleep", "100000"],
@@ -48,7 +52,7 @@ export async function openBox(o: Partial<Omit<ImageContent, "command">> & { memo
       ...content.files,
     },
   });
-  const target = await openTarget();
+  const target = await openTarget(settings);
   const [owner, stranger] = [await target.newTenant(), await target.newTenant()];
   const as = (tenant = owner) => ({ token: tenant.token, workspace: tenant.workspace });
   const registered = await target.post(
@@ -82,6 +86,15 @@ export async function openBox(o: Partial<Omit<ImageContent, "command">> & { memo
     name,
     path,
     as,
+    fetch: (rest, init = {}) =>
+      fetch(target.url + path(rest), {
+        ...init,
+        headers: {
+          authorization: `Bearer ${owner.token}`,
+          "x-workspace-id": owner.workspace,
+          ...(init.headers as Record<string, string>),
+        },
+      }),
     async exec(command) {
       return expectStatus(await target.post(path("exec"), bodyOf(command), as()), 200);
     },

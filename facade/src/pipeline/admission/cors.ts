@@ -4,16 +4,30 @@ import type { FastifyInstance, FastifyRequest } from "fastify";
 
 // Credentials travel in the Authorization header, so cookies are not allowed.
 const shared = {
-  methods: ["GET", "HEAD", "POST", "PUT", "DELETE"],
+  methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
   allowedHeaders: [
     "Authorization",
+    "Content-Encoding",
     "Content-Type",
     "Idempotency-Key",
+    "If-Match",
+    "If-None-Match",
+    "If-Range",
     "Last-Event-ID",
+    "Range",
     "X-Request-Id",
     "X-Workspace-Id",
   ],
-  exposedHeaders: ["X-Request-Id", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"],
+  exposedHeaders: [
+    "Content-Disposition",
+    "Content-Range",
+    "ETag",
+    "X-Request-Id",
+    "Retry-After",
+    "RateLimit-Limit",
+    "RateLimit-Remaining",
+    "RateLimit-Reset",
+  ],
   maxAge: 600,
 };
 

@@ -14,6 +14,7 @@ import { checkChange, preconditionOf, rangeOf } from "./conditions.ts";
 import { fromMode, toDownloadHeaders, toEntry, toEtag } from "./mapping.ts";
 import { checkQueryPath, pathOf } from "./paths.ts";
 import { bytesOf, Entry, PathQuery, RangeHeaders, WriteHeaders, WriteQuery } from "./schemas.ts";
+import { sizeOf, toParts } from "./uploads.ts";
 
 const { method: rpc } = FileService;
 const tags = ["Files"];
@@ -101,18 +102,6 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
       logger.warn({ request_id: request.id, route: request.pattern, err }, "a download broke off");
   }
 };
-
-/** The length of a body, where the client tells it. */
-function sizeOf({ headers }: FastifyRequest): { size?: bigint } {
-  const { "content-length": length } = headers;
-  return length === undefined ? {} : { size: BigInt(length) };
-}
-
-async function* toParts<Start>(start: Start, chunks: AsyncIterable<Uint8Array>) {
-  yield { part: { case: "start" as const, value: start } };
-  for await (const value of chunks) yield { part: { case: "data" as const, value } };
-  yield { part: { case: "commit" as const, value: true } };
-}
 
 /** The first part of a file that is read, and the data that follows. */
 async function begin(

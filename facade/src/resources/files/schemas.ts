@@ -46,6 +46,10 @@ export const WriteHeaders = Type.Object({
     }),
   ),
 });
+export const ArchiveHeaders = Type.Object({
+  ...WorkspaceHeaders.properties,
+  "content-encoding": header("`gzip` for a compressed archive."),
+});
 
 export const PathQuery = Type.Object(path);
 export const WriteQuery = Type.Object({
@@ -72,6 +76,10 @@ export const EntriesQuery = Type.Object({
   cursor: Type.Optional(
     fieldSchema(ListEntriesRequestSchema, "cursor", { description: "The `next_cursor` of the page before." }),
   ),
+});
+export const WatchQuery = Type.Object({
+  ...path,
+  recursive: Type.Boolean({ default: false, description: "Also what is in folders below, new ones included." }),
 });
 export const ModeBody = component("FileMode", { mode: Mode }, { mode: "0755" });
 export const DirectoryBody = component(

@@ -7,7 +7,7 @@ import { FileService as HelperFileService, type ReadResponse_Start } from "@sand
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { decodeFileCursor, encodeFileCursor } from "../domain/file-cursors.ts";
 import { createBodies, createStallLimit, type StallLimit } from "../operations/bodies.ts";
-import { boundEntry } from "../operations/helper-files.ts";
+import { boundChange, boundEntry } from "../operations/helper-files.ts";
 import type { SandboxHelper, SandboxHelpers } from "../operations/sandbox-helpers.ts";
 
 const maxBodiesOfSandbox = 32;
@@ -192,7 +192,10 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
     async *watchFiles({ sandbox, path, recursive }, context) {
       yield* helpers.stream(context, sandbox, async function* ({ transport, signal }) {
         const client = createClient(HelperFileService, transport);
-        for await (const { event } of client.watch({ path, recursive }, { signal, timeoutMs: 0 })) yield { event };
+        for await (const { event } of client.watch({ path, recursive }, { signal, timeoutMs: 0 })) {
+          if (event.case === "change") boundChange(event.value);
+          yield { event };
+        }
       });
     },
   };

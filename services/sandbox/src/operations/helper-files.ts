@@ -1,9 +1,11 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { type Entry, EntryType } from "@sandgate/proto/helper/v1/file";
+import { type Entry, EntryType, type WatchResponse_Change } from "@sandgate/proto/helper/v1/file";
 
 /** Of the years that google.protobuf.Timestamp can hold. A file may have any time. */
 const seconds = { first: -62_135_596_800n, last: 253_402_300_799n };
 const maxId = 2 ** 32;
+/** What is watched may lie deeper than a path may be long. */
+const maxPathBytes = 16_384;
 const maxBytes = BigInt(Number.MAX_SAFE_INTEGER);
 
 /**
@@ -33,4 +35,10 @@ function isPossible({ path, type, size, mode, uid, gid, modifiedAt, etag }: Entr
     // It becomes part of a header.
     /^[\x21\x23-\x7e]{0,128}$/.test(etag)
   );
+}
+
+/** Throws UPSTREAM_ERROR for a change of what nothing could be called. */
+export function boundChange({ path, to }: WatchResponse_Change): void {
+  if (path.length <= maxPathBytes && to.length <= maxPathBytes) return;
+  throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no file.");
 }
