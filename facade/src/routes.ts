@@ -15,6 +15,7 @@ import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
 import { portHttpRoutes } from "./resources/ports/http-routes.ts";
 import { listeningRoutes } from "./resources/ports/listening-routes.ts";
+import { previewRoutes } from "./resources/previews/routes.ts";
 import { attachRoutes } from "./resources/processes/attach-routes.ts";
 import { execRoutes } from "./resources/processes/exec-routes.ts";
 import { outputRoutes } from "./resources/processes/output-routes.ts";
@@ -50,6 +51,7 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   fileWatchRoutes,
   listeningRoutes,
   portHttpRoutes,
+  previewRoutes,
   monitoringRoutes,
   auditLogRoutes,
 ];

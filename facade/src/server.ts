@@ -40,6 +40,7 @@ import { createLiveRequests } from "./pipeline/live/live-requests.ts";
 import { createUpgrades } from "./pipeline/live/web-sockets.ts";
 import type { RouteContext, RoutePlugin } from "./pipeline/route.ts";
 import { parseJsonBodies } from "./pipeline/validation/body-parser.ts";
+import { addressOf } from "./previews/credentials.ts";
 import { documentRoutes } from "./reference/openapi.ts";
 import { referenceRoutes } from "./reference/routes.ts";
 import { resourceRoutes } from "./routes.ts";
@@ -88,6 +89,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
 
   let port = settings.port;
   const publicUrl = () => (settings.publicUrl ?? `http://localhost:${port}`).replace(/(?<!\/)\/+$/, "");
+  const previewUrl = (label: string, link?: string) => addressOf(`http://${label}.localhost:${port}`, link);
   const clients = createClients(environment.transport);
   const authenticator = createAuthenticator({ clients, bus });
   const tickets = createTickets({ clients, authenticator });
@@ -152,7 +154,18 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const auditing = startAuditRecorder(recorder, logger);
   const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
 
-  const context: RouteContext = { clients, scope, limits, live, logger, publicUrl, authenticator, tickets, origins };
+  const context: RouteContext = {
+    clients,
+    scope,
+    limits,
+    live,
+    logger,
+    publicUrl,
+    previewUrl,
+    authenticator,
+    tickets,
+    origins,
+  };
   await upgrades.register(app);
   for (const routes of [...resourceRoutes, ...(environment.moreRoutes ?? [])]) await app.register(routes, context);
   for (const routes of e2bRoutes(settings)) await app.register(routes, context);

@@ -215,6 +215,11 @@ export const demands: Record<string, Demand> = {
   "PATCH /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
   "DELETE /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
   "OPTIONS /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/ports": { ...uses, body: { port: 80 }, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/ports": { ...uses, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}/ports/{preview_id}": { ...uses, answers: "sandbox_not_found" },
+  "DELETE /sandboxes/{sandbox_id}/ports/{preview_id}": { ...uses, answers: "sandbox_not_found" },
+  "POST /sandboxes/{sandbox_id}/ports/{preview_id}/links": { ...uses, body: {}, answers: "sandbox_not_found" },
   "GET /sandbox/monitoring/{sandbox_id}": { ...reads, answers: "sandbox_not_found" },
   "GET /sandbox/monitoring/{sandbox_id}/stream": { ...reads, answers: "sandbox_not_found" },
 

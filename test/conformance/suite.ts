@@ -13,6 +13,7 @@ const files = [
   ["creation and life", () => import("./life.test.ts")],
   ["monitoring", () => import("./monitoring.test.ts")],
   ["ports", () => import("./ports.test.ts")],
+  ["previews", () => import("./previews.test.ts")],
   ["registries", () => import("./registries.test.ts")],
   ["sandboxes", () => import("./sandboxes.test.ts")],
   ["terminals", () => import("./terminals.test.ts")],

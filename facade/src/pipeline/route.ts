@@ -20,6 +20,8 @@ export interface RouteContext {
   logger: Logger;
   /** How clients reach the API, without a slash at its end. */
   publicUrl: () => string;
+  /** How they reach the preview with this label, perhaps with a link that opens it. */
+  previewUrl: (label: string, link?: string) => string;
 }
 
 /** Routes, to be registered in the app with what they use. */

@@ -39,6 +39,11 @@ export function takeLink(url: string): { url: string; value: string | undefined 
   return { url: others.length === 0 ? path : `${path}?${others.join("&")}`, value: ours[0] };
 }
 
+/** The address of a preview's first page, perhaps with what opens the preview once. */
+export function addressOf(origin: string, link: string | undefined): string {
+  return link === undefined ? `${origin}/` : `${origin}/?${linkField}=${encodeURIComponent(link)}`;
+}
+
 /** The Set-Cookie header that keeps our cookie until the preview ends. */
 export function setCookieOf(value: string, expiresAt: Date): string {
   return `${cookieName}=${value}; Path=/; Expires=${expiresAt.toUTCString()}; Secure; HttpOnly; SameSite=Lax`;

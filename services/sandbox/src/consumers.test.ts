@@ -4,13 +4,15 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { stageEvent } from "@sandgate/kit/events/outbox";
-import { WorkspaceTakenOverSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import { MemberRemovedSchema, WorkspaceTakenOverSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
 import { consumeEvents } from "./consumers.ts";
+import { makePreview } from "./domain/previews.ts";
 import type { QuotaOwner } from "./domain/quota.ts";
-import { sandboxOf, unlimited } from "./store/store.fixture.ts";
+import { becomeReady } from "./domain/sandbox.ts";
+import { createSandbox, sandboxOf, unlimited } from "./store/store.fixture.ts";
 import { openSqliteStore } from "./store/store.sqlite.ts";
 
 const logger = createLogger({ service: "sandbox", level: "silent" });
@@ -42,6 +44,40 @@ test("workspaces count towards the quota of whoever took them over last", async 
   await until(() => create(newId(), { userId: "ann", since: 1 }));
   await create(newId(), { userId: "bob", since: 1 });
   await expect(create(moved)).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
+  await following.stop();
+  await store.close();
+  await bus.close();
+});
+
+test("previews end with their creator's membership, but for those that were made after it", async ({ folder }) => {
+  const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
+  const store = await openSqliteStore({ file: join(folder, "sandbox.sqlite"), logger });
+  const [workspaceId, userId] = [newId(), newId()];
+  const sandbox = becomeReady(await createSandbox(store, sandboxOf({ workspaceId })), new Date());
+  await store.sandboxes.update(sandbox, []);
+  const create = async (createdBy: string, at: Date) => {
+    const asked = { port: 80, public: false, hostHeader: "preview", createdBy, ttlSeconds: 86_400 } as const;
+    const { preview } = makePreview(sandbox, asked, at);
+    await store.previews.create(preview, { events: [] });
+    return preview.id;
+  };
+  const now = Date.now();
+  await create(userId, new Date(now - 1_000));
+  const kept = [await create("another", new Date(now - 1_000)), await create(userId, new Date(now + 60_000))];
+
+  const following = await consumeEvents({ bus, store });
+  const removed = stageEvent({
+    subject: "sandgate.workspace.member.removed.v1",
+    entityId: `${workspaceId}/${userId}`,
+    entityVersion: 2,
+    workspaceId,
+    schema: MemberRemovedSchema,
+    payload: { workspaceId, userId },
+  });
+  await bus.publish([removed]);
+  await until(async () => {
+    expect((await store.previews.list(sandbox.id)).map(({ id }) => id)).toEqual(kept);
+  });
   await following.stop();
   await store.close();
   await bus.close();

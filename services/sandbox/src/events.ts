@@ -1,6 +1,9 @@
 import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import type { Call } from "@sandgate/kit/rpc/context";
 import {
+  PreviewCreatedSchema,
+  PreviewLinkCreatedSchema,
+  PreviewRevokedSchema,
   SandboxFailedSchema,
   SandboxProvisionedSchema,
   SandboxReadySchema,
@@ -8,6 +11,7 @@ import {
   SandboxStopRequestedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/sandbox/v1/sandbox_events";
+import type { Preview } from "./domain/previews.ts";
 import type { Sandbox } from "./domain/sandbox.ts";
 
 function about(sandbox: Sandbox) {
@@ -73,6 +77,36 @@ export function sandboxStateEntered(sandbox: Sandbox): StagedEvent[] {
     default:
       return [];
   }
+}
+
+export function previewCreated(call: Call, sandbox: Sandbox, { id: previewId, ...preview }: Preview): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.preview_created.v1",
+    call,
+    schema: PreviewCreatedSchema,
+    payload: { sandboxId: sandbox.id, previewId, port: preview.port, public: preview.public },
+  });
+}
+
+export function previewRevoked(call: Call, sandbox: Sandbox, { id: previewId }: Preview): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.preview_revoked.v1",
+    call,
+    schema: PreviewRevokedSchema,
+    payload: { sandboxId: sandbox.id, previewId },
+  });
+}
+
+export function previewLinkCreated(call: Call, sandbox: Sandbox, { id: previewId }: Preview): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.preview_link_created.v1",
+    call,
+    schema: PreviewLinkCreatedSchema,
+    payload: { sandboxId: sandbox.id, previewId },
+  });
 }
 
 export function workspacePurged(workspaceId: string, at: Date): StagedEvent {

@@ -1,6 +1,7 @@
 import { invalid } from "@sandgate/kit/base/domain-error";
 import { rememberFrozen } from "@sandgate/kit/base/freeze";
 import { createMessage } from "@sandgate/kit/rpc/messages";
+import { HostHeader, type Preview as PreviewMessage, PreviewSchema } from "@sandgate/proto/sandbox/v1/previews";
 import {
   type ProvisionSandboxRequest,
   type Sandbox as SandboxMessage,
@@ -10,6 +11,7 @@ import {
 import { checkCommandOfSandbox } from "./domain/commands.ts";
 import { checkEnv } from "./domain/env.ts";
 import { checkName, generateName } from "./domain/names.ts";
+import { type Preview, previewEndOf } from "./domain/previews.ts";
 import {
   lastUseOf,
   type Requested,
@@ -58,6 +60,17 @@ export const toMessage = rememberFrozen((sandbox: Sandbox): SandboxMessage => {
 
 function toPullProgress({ pull }: Sandbox) {
   return pull && { downloadedBytes: BigInt(pull.downloadedBytes), totalBytes: BigInt(pull.totalBytes) };
+}
+
+const hostHeaders: Record<Preview["hostHeader"], HostHeader> = {
+  preview: HostHeader.PREVIEW,
+  localhost: HostHeader.LOCALHOST,
+};
+
+export function toPreviewMessage(preview: Preview, sandbox: Sandbox): PreviewMessage {
+  const { hostHeader } = preview;
+  const expiresAt = previewEndOf(preview, sandbox);
+  return createMessage(PreviewSchema, { ...preview, hostHeader: hostHeaders[hostHeader], expiresAt });
 }
 
 /** Throws VALIDATION_ERROR for a name that could be mistaken for an id, and for a command or variables that can't be. */

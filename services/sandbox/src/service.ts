@@ -13,6 +13,7 @@ import { asService } from "@sandgate/kit/rpc/context";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { PortService } from "@sandgate/proto/sandbox/v1/ports";
+import { PreviewService } from "@sandgate/proto/sandbox/v1/previews";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
@@ -25,6 +26,7 @@ import type { Quotas } from "./domain/quota.ts";
 import { workspacePurged } from "./events.ts";
 import { createFileHandlers } from "./handlers/files.ts";
 import { createPortHandlers } from "./handlers/ports.ts";
+import { createPreviewHandlers } from "./handlers/previews.ts";
 import { createProcessHandlers } from "./handlers/processes.ts";
 import { createSandboxHandlers } from "./handlers/sandboxes.ts";
 import { createTicketHandlers } from "./handlers/tickets.ts";
@@ -173,6 +175,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         ...createProcessHandlers({ helpers, connections, known: createKnownProcesses() }),
         ...createTicketHandlers({ helpers, sandboxes: store.sandboxes, keyring }),
       });
+      router.service(PreviewService, createPreviewHandlers({ store, keyring, use: uses, now: () => new Date() }));
       router.service(
         SandboxService,
         createSandboxHandlers({

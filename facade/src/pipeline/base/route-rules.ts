@@ -39,6 +39,8 @@ export interface RouteRules {
   bytes?: true;
   /** A request without a body counts as one with an empty object. */
   optionalBody?: true;
+  /** It counts as a change, though it uses a sandbox: an entry of the audit log stays of it. */
+  isChange?: true;
   /** The errors of the route beside those that follow from its other rules. */
   errors?: readonly PublicReason[];
   /** The handler reads the body itself (`receiveBody`), of any type and length, while it comes. */
@@ -107,7 +109,7 @@ export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
 export function isChange(rules: RouteRules, access: RouteAccess, method: string): boolean {
   if (rules.rpc === "none" || access.credential === "none" || access.operator) return false;
   if (rules.audit === "user.change_password") return false;
-  if (access.permission === Permission.USE) return false;
+  if (access.permission === Permission.USE && !rules.isChange) return false;
   return ["POST", "PUT"].includes(method) && rules.rpc.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
 }
 

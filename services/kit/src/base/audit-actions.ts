@@ -69,6 +69,11 @@ export const auditActions = [
   "file.archive",
   "port.list",
   "port.connect",
+  "preview.create",
+  "preview.list",
+  "preview.read",
+  "preview.revoke",
+  "preview.link",
   "audit_log.read",
 ] as const;
 

@@ -9,6 +9,7 @@ import {
   type Quotas,
 } from "../domain/quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState, sandboxStates } from "../domain/sandbox.ts";
+import { deletePreviewsOf } from "./previews.mongo.ts";
 import type { Usages } from "./quota-owners.mongo.ts";
 import type {
   ListPosition,
@@ -24,7 +25,7 @@ interface StoredLabel {
   value: string;
 }
 
-interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
+export interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
   _id: string;
   /** As pairs, since a label's name may contain what a field's name can't. */
   labels: StoredLabel[];
@@ -32,6 +33,8 @@ interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
   live?: true;
   /** Set until its container is gone. */
   uncleaned?: true;
+  /** Counts up with each preview that is made (`previews.mongo.ts`). A change of the record drops it. */
+  turn?: number;
 }
 
 /** Lists name their index: the server may try another that it has to sort for. */
@@ -74,7 +77,14 @@ function toDocument({
   };
 }
 
-function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record }: SandboxDocument): Sandbox {
+function toSandbox({
+  _id,
+  labels,
+  live: _live,
+  uncleaned: _uncleaned,
+  turn: _turn,
+  ...record
+}: SandboxDocument): Sandbox {
   return { id: _id, ...record, labels: Object.fromEntries(labels.map(({ name, value }) => [name, value])) };
 }
 
@@ -105,6 +115,11 @@ function createRecordDeletion(db: Db, usages: Usages) {
       await sandboxes.deleteMany(which, { session: tx.session });
       // Of those that an earlier version has ended.
       await envs.deleteMany(which, { session: tx.session });
+      await deletePreviewsOf(
+        db,
+        tx,
+        records.map(({ _id }) => _id),
+      );
       await usages.releaseRecords(tx, records);
       return records.length;
     },
@@ -201,6 +216,7 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
           if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
             await usages.release(tx, sandbox);
             await envs.deleteOne({ _id: sandbox.id }, { session: tx.session });
+            await deletePreviewsOf(db, tx, [sandbox.id]);
           }
           await tx.publish(events);
           return true;

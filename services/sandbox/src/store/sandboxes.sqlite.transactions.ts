@@ -2,6 +2,7 @@ import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { type CreateState, checkCreate, chooseEvicted, needsEviction, type Quotas } from "../domain/quota.ts";
 import { hasEnded, type PullProgress, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import { labelKeysOf } from "./label-keys.sqlite.ts";
+import { deletePreviewsOf } from "./previews.sqlite.transactions.ts";
 import { assignQuotaOwner, releaseRecords, releaseUsage, reserveUsage } from "./quota-owners.sqlite.transactions.ts";
 import { decodeRow, encodeRecord, type Row, rowColumns } from "./sandbox-rows.sqlite.ts";
 import type { CreateOptions, SandboxUsed } from "./sandboxes.ts";
@@ -71,6 +72,7 @@ function deleteRecords(tx: Transaction, records: readonly Sandbox[]): number {
     tx.db.run("DELETE FROM sandboxes WHERE id = ?", id);
     // Of one that an earlier version has ended.
     deleteEnv(tx, id);
+    deletePreviewsOf(tx, id);
   }
   releaseRecords(tx, records);
   return records.length;
@@ -127,6 +129,7 @@ export const sandboxTransactions = {
     if (hasEnded(state) && !hasEnded(before.state)) {
       releaseUsage(tx, sandbox);
       deleteEnv(tx, id);
+      deletePreviewsOf(tx, id);
     }
     tx.publish(events);
     return true;

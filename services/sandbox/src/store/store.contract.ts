@@ -1,5 +1,6 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { describeImageUses } from "./image-uses.contract.ts";
+import { describePreviews } from "./previews.contract.ts";
 import { describeQuotas } from "./quota-owners.contract.ts";
 import { describeRecordQuotas } from "./record-quotas.contract.ts";
 import { describeRetention } from "./retention.contract.ts";
@@ -13,6 +14,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
   describeRecordQuotas(name, open);
   describeRetention(name, open);
   describeImageUses(name, open);
+  describePreviews(name, open);
 
   describe(`sandbox store on ${name}`, () => {
     test("keeps the installation's id", async () => {

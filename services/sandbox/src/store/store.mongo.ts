@@ -4,6 +4,7 @@ import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/op
 import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
 import { createImageUses } from "./image-uses.mongo.ts";
+import { createPreviews, previewIndexes, previewLinkIndexes } from "./previews.mongo.ts";
 import { createQuotaOwners } from "./quota-owners.mongo.ts";
 import {
   createActivity,
@@ -112,6 +113,11 @@ const migrations: readonly MongoMigration[] = [
     expands: true,
     run: (db) => createCollections(db, { envs: [] }),
   },
+  {
+    name: "sandbox 9: previews of ports",
+    expands: true,
+    run: (db) => createCollections(db, { previews: previewIndexes, preview_links: previewLinkIndexes }),
+  },
 ];
 
 const sealedColumns: readonly SealedColumn[] = [{ table: "envs", column: "sealed", workspace: "workspaceId" }];
@@ -141,6 +147,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     retention: createRetention(database, owners),
     quotaOwners: owners,
     imageUses: createImageUses(db),
+    previews: createPreviews(database),
     purges: createPurges(db.collection("guards"), write),
     installation: { findId: () => findInstallationId(db) },
   };

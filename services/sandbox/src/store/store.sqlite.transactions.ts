@@ -3,6 +3,7 @@ import type { SqliteMigration, Transaction, Transactions } from "@sandgate/kit/s
 import { sealedIndex } from "@sandgate/kit/storage/sqlite-sealed";
 import { purgedIndex, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
 import { imageUseTransactions } from "./image-uses.sqlite.transactions.ts";
+import { previewTransactions } from "./previews.sqlite.transactions.ts";
 import { quotaOwnerTransactions } from "./quota-owners.sqlite.transactions.ts";
 import { sandboxTransactions } from "./sandboxes.sqlite.transactions.ts";
 
@@ -122,6 +123,29 @@ export const migrations: readonly SqliteMigration[] = [
   `-- The environment variables of sandboxes that have not ended.
    CREATE TABLE envs (id TEXT PRIMARY KEY, workspace_id TEXT NOT NULL, sealed BLOB NOT NULL) STRICT;
    ${sealedIndex({ table: "envs", column: "sealed" })}`,
+  `CREATE TABLE previews (
+     id TEXT PRIMARY KEY,
+     sandbox_id TEXT NOT NULL,
+     workspace_id TEXT NOT NULL,
+     label TEXT NOT NULL,
+     token_hash BLOB NOT NULL,
+     port INTEGER NOT NULL,
+     public INTEGER NOT NULL,
+     host_header TEXT NOT NULL,
+     created_by TEXT NOT NULL,
+     created_at INTEGER NOT NULL,
+     expires_at INTEGER NOT NULL
+   ) STRICT;
+   CREATE UNIQUE INDEX previews_by_label ON previews (label);
+   CREATE INDEX previews_of_sandbox ON previews (sandbox_id, created_at, id);
+   CREATE INDEX previews_of_user ON previews (workspace_id, created_by);
+   -- Links that nobody opened yet.
+   CREATE TABLE preview_links (
+     hash BLOB PRIMARY KEY,
+     preview_id TEXT NOT NULL REFERENCES previews (id) ON DELETE CASCADE,
+     expires_at INTEGER NOT NULL
+   ) STRICT, WITHOUT ROWID;
+   CREATE INDEX preview_links_of_preview ON preview_links (preview_id, expires_at);`,
 ];
 
 export const transactions = {
@@ -129,6 +153,7 @@ export const transactions = {
   ...sandboxTransactions,
   ...quotaOwnerTransactions,
   ...imageUseTransactions,
+  ...previewTransactions,
 
   installationId({ db }: Transaction, fresh: string): string {
     const row = db.get<{ id: string }>("SELECT id FROM installation");

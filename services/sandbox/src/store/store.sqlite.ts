@@ -4,6 +4,7 @@ import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import { createImageUses } from "./image-uses.sqlite.ts";
+import { createPreviews } from "./previews.sqlite.ts";
 import { createActivity, createRetention, createSandboxes, createUnfinishedSandboxes } from "./sandboxes.sqlite.ts";
 import type { queries } from "./store.sqlite.queries.ts";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
@@ -31,6 +32,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     retention: createRetention(database),
     quotaOwners: { assign: write.assignQuotaOwner },
     imageUses: createImageUses(database),
+    previews: createPreviews(database),
     purges: createPurges(read, write),
     installation: { findId: () => write.installationId(newId()) },
   };

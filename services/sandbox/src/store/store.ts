@@ -1,6 +1,7 @@
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
 import type { ImageUses } from "./image-uses.ts";
+import type { Previews } from "./previews.ts";
 import type { QuotaOwners } from "./quota-owners.ts";
 import type { Retention, SandboxActivity, Sandboxes, UnfinishedSandboxes } from "./sandboxes.ts";
 
@@ -17,6 +18,7 @@ export interface SandboxStore extends ServiceStore {
   readonly retention: Retention;
   readonly quotaOwners: QuotaOwners;
   readonly imageUses: ImageUses;
+  readonly previews: Previews;
   readonly purges: PurgeStore;
   readonly installation: Installation;
 }

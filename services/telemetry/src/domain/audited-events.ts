@@ -39,6 +39,9 @@ export const auditedActions: Readonly<Record<string, AuditAction>> = {
   "image-registry.registry.deleted": "registry.delete",
   "sandbox.sandbox.provisioned": "sandbox.provision",
   "sandbox.sandbox.stop_requested": "sandbox.stop",
+  "sandbox.sandbox.preview_created": "preview.create",
+  "sandbox.sandbox.preview_revoked": "preview.revoke",
+  "sandbox.sandbox.preview_link_created": "preview.link",
 };
 
 /** The subjects of audited events: nearly all of the other services; most of sandbox's report changes of state. */
@@ -48,6 +51,9 @@ export const auditedSubjects = [
   "sandgate.image-registry.*.*.v1",
   "sandgate.sandbox.sandbox.provisioned.v1",
   "sandgate.sandbox.sandbox.stop_requested.v1",
+  "sandgate.sandbox.sandbox.preview_created.v1",
+  "sandgate.sandbox.sandbox.preview_revoked.v1",
+  "sandgate.sandbox.sandbox.preview_link_created.v1",
 ];
 
 /** The audit entry of an event; undefined for an event of which nobody is the actor. */

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/sandbox_events.proto.
  */
 export const file_sandgate_sandbox_v1_sandbox_events: GenFile = /*@__PURE__*/
-  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIqChRTYW5kYm94U3RvcFJlcXVlc3RlZBISCgpzYW5kYm94X2lkGAEgASgJIjQKDlNhbmRib3hTdG9wcGVkEhIKCnNhbmRib3hfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIicKD1dvcmtzcGFjZVB1cmdlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAliBnByb3RvMw");
+  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIqChRTYW5kYm94U3RvcFJlcXVlc3RlZBISCgpzYW5kYm94X2lkGAEgASgJIjQKDlNhbmRib3hTdG9wcGVkEhIKCnNhbmRib3hfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIlYKDlByZXZpZXdDcmVhdGVkEhIKCnNhbmRib3hfaWQYASABKAkSEgoKcHJldmlld19pZBgCIAEoCRIMCgRwb3J0GAMgASgFEg4KBnB1YmxpYxgEIAEoCCI4Cg5QcmV2aWV3UmV2b2tlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkiPAoSUHJldmlld0xpbmtDcmVhdGVkEhIKCnNhbmRib3hfaWQYASABKAkSEgoKcHJldmlld19pZBgCIAEoCSInCg9Xb3Jrc3BhY2VQdXJnZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJYgZwcm90bzM");
 
 /**
  * sandgate.sandbox.sandbox.provisioned.v1
@@ -128,6 +128,88 @@ export const SandboxStoppedSchema: GenMessage<SandboxStopped> = /*@__PURE__*/
   messageDesc(file_sandgate_sandbox_v1_sandbox_events, 4);
 
 /**
+ * sandgate.sandbox.sandbox.preview_created.v1
+ *
+ * @generated from message sandgate.sandbox.v1.PreviewCreated
+ */
+export type PreviewCreated = Message<"sandgate.sandbox.v1.PreviewCreated"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * @generated from field: string preview_id = 2;
+   */
+  previewId: string;
+
+  /**
+   * @generated from field: int32 port = 3;
+   */
+  port: number;
+
+  /**
+   * @generated from field: bool public = 4;
+   */
+  public: boolean;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.PreviewCreated.
+ * Use `create(PreviewCreatedSchema)` to create a new message.
+ */
+export const PreviewCreatedSchema: GenMessage<PreviewCreated> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 5);
+
+/**
+ * sandgate.sandbox.sandbox.preview_revoked.v1
+ *
+ * @generated from message sandgate.sandbox.v1.PreviewRevoked
+ */
+export type PreviewRevoked = Message<"sandgate.sandbox.v1.PreviewRevoked"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * @generated from field: string preview_id = 2;
+   */
+  previewId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.PreviewRevoked.
+ * Use `create(PreviewRevokedSchema)` to create a new message.
+ */
+export const PreviewRevokedSchema: GenMessage<PreviewRevoked> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 6);
+
+/**
+ * sandgate.sandbox.sandbox.preview_link_created.v1
+ *
+ * @generated from message sandgate.sandbox.v1.PreviewLinkCreated
+ */
+export type PreviewLinkCreated = Message<"sandgate.sandbox.v1.PreviewLinkCreated"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * @generated from field: string preview_id = 2;
+   */
+  previewId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.PreviewLinkCreated.
+ * Use `create(PreviewLinkCreatedSchema)` to create a new message.
+ */
+export const PreviewLinkCreatedSchema: GenMessage<PreviewLinkCreated> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 7);
+
+/**
  * sandgate.sandbox.workspace.workspace_purged.v1
  *
  * @generated from message sandgate.sandbox.v1.WorkspacePurged
@@ -144,5 +226,5 @@ export type WorkspacePurged = Message<"sandgate.sandbox.v1.WorkspacePurged"> & {
  * Use `create(WorkspacePurgedSchema)` to create a new message.
  */
 export const WorkspacePurgedSchema: GenMessage<WorkspacePurged> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 5);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 8);
 

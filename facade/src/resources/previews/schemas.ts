@@ -1,0 +1,65 @@
+import { CreatePreviewLinkRequestSchema, CreatePreviewRequestSchema } from "@sandgate/proto/sandbox/v1/previews";
+import { Type } from "typebox";
+import { component, Id, Moment } from "../../pipeline/validation/common-schemas.ts";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
+import { SandboxParams } from "../sandboxes/schemas.ts";
+
+const hostHeaders = ["preview", "localhost"] as const;
+export type HostHeaderName = (typeof hostHeaders)[number];
+
+const port = fieldSchema(CreatePreviewRequestSchema, "port", {
+  description: "Of the server in the sandbox.",
+  examples: [3000],
+});
+const isPublic = (more: object) => Type.Boolean({ ...more, description: "Whether it opens without a token." });
+const hostHeader = (more: object) =>
+  Type.Unsafe<HostHeaderName>({
+    title: "HostHeader",
+    type: "string",
+    enum: [...hostHeaders],
+    ...more,
+    description: "The Host header that the server gets: the preview's own host, or `localhost:<port>`.",
+  });
+
+export const CreatePreviewBody = component(
+  "CreatePreview",
+  {
+    port,
+    ttl_seconds: fieldSchema(CreatePreviewRequestSchema, "ttl_seconds", {
+      default: 3_600,
+      description: "How long it lives, at most as long as the sandbox.",
+    }),
+    public: isPublic({ default: false }),
+    host_header: hostHeader({ default: "preview" }),
+  },
+  { port: 3000 },
+);
+
+const preview = {
+  id: Id,
+  port,
+  url: Type.String({ format: "uri", examples: ["https://k3x7q2m5p4n6r7s2t3u4v5w6x7.previews.example.com/"] }),
+  public: isPublic({}),
+  host_header: hostHeader({}),
+  created_by: Id,
+  created_at: Moment,
+  expires_at: Moment,
+};
+export const Preview = component("Preview", preview);
+export const CreatedPreview = component("CreatedPreview", {
+  ...preview,
+  token: Type.String({ description: "Opens it, as `X-Sandgate-Token`. Shown only in this response." }),
+});
+export const PreviewList = component("PreviewList", { previews: Type.Array(Preview) });
+export const PreviewParams = Type.Object({ ...SandboxParams.properties, preview_id: Type.String() });
+
+export const CreatePreviewLinkBody = component("CreatePreviewLink", {
+  ttl_seconds: fieldSchema(CreatePreviewLinkRequestSchema, "ttl_seconds", {
+    default: 300,
+    description: "How long it may be opened, at most as long as the preview lives.",
+  }),
+});
+export const PreviewLink = component("PreviewLink", {
+  url: Type.String({ format: "uri", description: "Opens the preview once, in a browser." }),
+  expires_at: Moment,
+});
