@@ -12,7 +12,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "port.list" | "port.connect" | "audit_log.read";
+                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "port.list" | "port.connect" | "preview.create" | "preview.list" | "preview.read" | "preview.revoke" | "preview.link" | "audit_log.read";
                     /** @description The id of the user who did it. */
                     actor?: string;
                     /** @description The `next_cursor` of the page before. */
@@ -2420,6 +2420,73 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandboxes/{sandbox_id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PreviewList"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    /**
+                     * @example {
+                     *       "port": 3000
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CreatePreview"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["CreatedPreview"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandboxes/{sandbox_id}/ports/{port}/http/{rest}": {
         parameters: {
             query?: never;
@@ -2626,6 +2693,106 @@ export interface paths {
                 };
             };
         };
+        trace?: never;
+    };
+    "/sandboxes/{sandbox_id}/ports/{preview_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    preview_id: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Preview"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    preview_id: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/sandboxes/{sandbox_id}/ports/{preview_id}/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    preview_id: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["CreatePreviewLink"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PreviewLink"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/sandboxes/{sandbox_id}/processes": {
@@ -3318,7 +3485,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "port.list" | "port.connect" | "audit_log.read";
+                    action?: "user.register" | "user.verify" | "user.link" | "user.unlink" | "user.sign_in" | "user.change_password" | "user.reset_password" | "user.read" | "user.list" | "user.disable" | "user.enable" | "user.delete" | "identity.list" | "second_factor.read" | "second_factor.enable" | "second_factor.remove" | "second_factor.use_recovery_code" | "second_factor.replace_recovery_codes" | "session.list" | "session.end" | "session.end_all" | "api_token.create" | "api_token.list" | "api_token.revoke" | "api_token.revoke_all" | "workspace.create" | "workspace.list" | "workspace.read" | "workspace.update" | "workspace.take_over" | "workspace.delete" | "member.add" | "member.list" | "member.update" | "member.remove" | "image.create" | "image.list" | "image.read" | "image.update" | "image.delete" | "registry.create" | "registry.list" | "registry.read" | "registry.update" | "registry.delete" | "sandbox.provision" | "sandbox.list" | "sandbox.read" | "sandbox.read_logs" | "sandbox.extend" | "sandbox.stop" | "sandbox.exec" | "process.start" | "process.list" | "process.read" | "process.write" | "process.signal" | "process.end" | "file.read" | "file.list" | "file.write" | "file.move" | "file.delete" | "file.archive" | "port.list" | "port.connect" | "preview.create" | "preview.list" | "preview.read" | "preview.revoke" | "preview.link" | "audit_log.read";
                     /** @description The id of the user who did it. */
                     actor?: string;
                     /** @description The `next_cursor` of the page before. */
@@ -3604,6 +3771,24 @@ export interface components {
             token: string;
             workspaceId: string | null;
         };
+        CreatedPreview: {
+            /** Format: date-time */
+            readonly createdAt: string;
+            readonly createdBy: string;
+            /** Format: date-time */
+            readonly expiresAt: string;
+            /** @description The Host header that the server gets: the preview's own host, or `localhost:<port>`. */
+            hostHeader: components["schemas"]["HostHeader"];
+            readonly id: string;
+            /** @description Of the server in the sandbox. */
+            port: number;
+            /** @description Whether it opens without a token. */
+            public: boolean;
+            /** @description Opens it, as `X-Sandgate-Token`. Shown only in this response. */
+            token: string;
+            /** Format: uri */
+            url: string;
+        };
         CreateImage: {
             description?: string | null;
             /** @description True by default. */
@@ -3620,6 +3805,20 @@ export interface components {
             /** @description By default the tag in `image`, otherwise `latest`. */
             tag?: string;
             ttlSeconds?: number | null;
+        };
+        CreatePreview: {
+            /** @description The Host header that the server gets: the preview's own host, or `localhost:<port>`. */
+            hostHeader?: components["schemas"]["HostHeader"];
+            /** @description Of the server in the sandbox. */
+            port: number;
+            /** @description Whether it opens without a token. */
+            public?: boolean;
+            /** @description How long it lives, at most as long as the sandbox. 3,600 by default. */
+            ttlSeconds?: number;
+        };
+        CreatePreviewLink: {
+            /** @description How long it may be opened, at most as long as the preview lives. 300 by default. */
+            ttlSeconds?: number;
         };
         CreateRegistry: {
             name: string;
@@ -3771,6 +3970,8 @@ export interface components {
         Health: {
             status: string;
         };
+        /** @enum {string} */
+        HostHeader: "preview" | "localhost";
         Identity: {
             readonly id: string;
             /** Format: date-time */
@@ -3924,6 +4125,34 @@ export interface components {
         };
         /** @enum {string} */
         Permission: "read" | "provision" | "use" | "manage";
+        Preview: {
+            /** Format: date-time */
+            readonly createdAt: string;
+            readonly createdBy: string;
+            /** Format: date-time */
+            readonly expiresAt: string;
+            /** @description The Host header that the server gets: the preview's own host, or `localhost:<port>`. */
+            hostHeader: components["schemas"]["HostHeader"];
+            readonly id: string;
+            /** @description Of the server in the sandbox. */
+            port: number;
+            /** @description Whether it opens without a token. */
+            public: boolean;
+            /** Format: uri */
+            url: string;
+        };
+        PreviewLink: {
+            /** Format: date-time */
+            readonly expiresAt: string;
+            /**
+             * Format: uri
+             * @description Opens the preview once, in a browser.
+             */
+            url: string;
+        };
+        PreviewList: {
+            previews: components["schemas"]["Preview"][];
+        };
         Process: {
             command: string[] | string;
             cwd: string;

@@ -142,6 +142,8 @@ test("has every route of the app and no other, by the names that clients' method
     "POST /sandboxes/{sandbox_id}/files/directories: makeDirectory",
     "POST /sandboxes/{sandbox_id}/files/move: moveEntry",
     "POST /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: postOnPort",
+    "POST /sandboxes/{sandbox_id}/ports/{preview_id}/links: createPreviewLink",
+    "POST /sandboxes/{sandbox_id}/ports: createPreview",
     "POST /sandboxes/{sandbox_id}/processes/{process_id}/signal: signalProcess",
     "POST /sandboxes/{sandbox_id}/processes/{process_id}/stdin: writeStdin",
     "POST /sandboxes/{sandbox_id}/processes/{process_id}/tickets: createTicket",

@@ -20,6 +20,8 @@ import {
 
 const { method: rpc } = PreviewService;
 const tags = ["Ports"];
+const defaultTtlSeconds = 3_600;
+const defaultLinkTtlSeconds = 300;
 
 export const previewRoutes: RoutePlugin = async (app, { clients: { previews }, previewUrl }) => {
   const toPreview = createPreviewMapper(previewUrl);
@@ -40,12 +42,12 @@ export const previewRoutes: RoutePlugin = async (app, { clients: { previews }, p
       },
     },
     async (request, reply) => {
-      const { port, ttl_seconds: ttlSeconds, public: isPublic, host_header } = request.body;
+      const { port, ttl_seconds, public: isPublic = false, host_header = "preview" } = request.body;
       const { preview, token } = await previews.createPreview(
         {
           sandbox: sandboxIdOf(request.params.sandbox_id),
           port,
-          ttlSeconds,
+          ttlSeconds: ttl_seconds ?? defaultTtlSeconds,
           public: isPublic,
           hostHeader: fromHostHeader(host_header),
         },
@@ -135,7 +137,7 @@ export const previewRoutes: RoutePlugin = async (app, { clients: { previews }, p
     },
     async (request, reply) => {
       const { preview, link, expiresAt } = await previews.createPreviewLink(
-        { ...idsOf(request.params), ttlSeconds: request.body.ttl_seconds },
+        { ...idsOf(request.params), ttlSeconds: request.body.ttl_seconds ?? defaultLinkTtlSeconds },
         callFor(request),
       );
       const url = previewUrl(present(preview).label, link);

@@ -11,26 +11,25 @@ const port = fieldSchema(CreatePreviewRequestSchema, "port", {
   description: "Of the server in the sandbox.",
   examples: [3000],
 });
-const isPublic = (more: object) => Type.Boolean({ ...more, description: "Whether it opens without a token." });
-const hostHeader = (more: object) =>
-  Type.Unsafe<HostHeaderName>({
-    title: "HostHeader",
-    type: "string",
-    enum: [...hostHeaders],
-    ...more,
-    description: "The Host header that the server gets: the preview's own host, or `localhost:<port>`.",
-  });
+const isPublic = Type.Boolean({ description: "Whether it opens without a token." });
+const hostHeader = Type.Unsafe<HostHeaderName>({
+  title: "HostHeader",
+  type: "string",
+  enum: [...hostHeaders],
+  description: "The Host header that the server gets: the preview's own host, or `localhost:<port>`.",
+});
 
 export const CreatePreviewBody = component(
   "CreatePreview",
   {
     port,
-    ttl_seconds: fieldSchema(CreatePreviewRequestSchema, "ttl_seconds", {
-      default: 3_600,
-      description: "How long it lives, at most as long as the sandbox.",
-    }),
-    public: isPublic({ default: false }),
-    host_header: hostHeader({ default: "preview" }),
+    ttl_seconds: Type.Optional(
+      fieldSchema(CreatePreviewRequestSchema, "ttl_seconds", {
+        description: "How long it lives, at most as long as the sandbox. 3,600 by default.",
+      }),
+    ),
+    public: Type.Optional(isPublic),
+    host_header: Type.Optional(hostHeader),
   },
   { port: 3000 },
 );
@@ -39,8 +38,8 @@ const preview = {
   id: Id,
   port,
   url: Type.String({ format: "uri", examples: ["https://k3x7q2m5p4n6r7s2t3u4v5w6x7.previews.example.com/"] }),
-  public: isPublic({}),
-  host_header: hostHeader({}),
+  public: isPublic,
+  host_header: hostHeader,
   created_by: Id,
   created_at: Moment,
   expires_at: Moment,
@@ -54,10 +53,11 @@ export const PreviewList = component("PreviewList", { previews: Type.Array(Previ
 export const PreviewParams = Type.Object({ ...SandboxParams.properties, preview_id: Type.String() });
 
 export const CreatePreviewLinkBody = component("CreatePreviewLink", {
-  ttl_seconds: fieldSchema(CreatePreviewLinkRequestSchema, "ttl_seconds", {
-    default: 300,
-    description: "How long it may be opened, at most as long as the preview lives.",
-  }),
+  ttl_seconds: Type.Optional(
+    fieldSchema(CreatePreviewLinkRequestSchema, "ttl_seconds", {
+      description: "How long it may be opened, at most as long as the preview lives. 300 by default.",
+    }),
+  ),
 });
 export const PreviewLink = component("PreviewLink", {
   url: Type.String({ format: "uri", description: "Opens the preview once, in a browser." }),

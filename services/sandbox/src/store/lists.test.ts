@@ -165,7 +165,7 @@ describe("lists on SQLite", () => {
     await Promise.all(all.map((sandbox) => store.sandboxes.create(sandbox, withoutQuotas)));
     await store.close();
     const earlier = new DatabaseSync(file);
-    earlier.exec(`DROP TABLE label_keys; DROP TABLE envs; DROP INDEX sandboxes_cleaned; DROP INDEX guards_purged; ALTER TABLE guards DROP COLUMN record_bytes;
+    earlier.exec(`DROP TABLE label_keys; DROP TABLE envs; DROP TABLE preview_links; DROP TABLE previews; DROP INDEX sandboxes_cleaned; DROP INDEX guards_purged; ALTER TABLE guards DROP COLUMN record_bytes;
       ALTER TABLE guards DROP COLUMN failures; ALTER TABLE guards DROP COLUMN failures_until;
       CREATE TABLE labels (
         sandbox_id TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE, name TEXT NOT NULL, value TEXT NOT NULL,
