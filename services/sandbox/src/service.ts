@@ -50,6 +50,7 @@ import { createPullRecorder } from "./usecases/pull-progress.ts";
 import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
 import { createSandboxUses } from "./usecases/sandbox-use.ts";
 import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
+import { createUseRecorder } from "./usecases/use-recorder.ts";
 
 export { sandboxSettings };
 
@@ -92,6 +93,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
   const uses = createSandboxUses({ record: store.activity.recordUses, logger });
+  const recorder = createUseRecorder({ stage: store.activity.stageUses, logger, metrics });
   const operationMetrics = openOperationMetrics(metrics);
   const connections = createHelperConnections({ operations: runtime.operations, metrics: operationMetrics });
   const helpers = createSandboxHelpers({
@@ -99,6 +101,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     changes,
     connections,
     use: uses,
+    recorder,
     draining: draining.signal,
     metrics: operationMetrics,
   });
@@ -215,6 +218,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         }),
         await consumeEvents({ bus, store }),
         uses.start(),
+        recorder.start(),
         {
           async stop() {
             connections.close();
@@ -247,7 +251,9 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       };
     },
     endWaits: () => draining.abort(),
-    flush: uses.flush,
+    async flush() {
+      await Promise.all([uses.flush(), recorder.flush()]);
+    },
   };
 }
 
