@@ -251,9 +251,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       };
     },
     endWaits: () => draining.abort(),
-    async flush() {
-      await Promise.all([uses.flush(), recorder.flush()]);
-    },
+    flush: async () => void (await Promise.all([uses.flush(), recorder.flush()])),
   };
 }
 

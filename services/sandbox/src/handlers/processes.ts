@@ -1,6 +1,6 @@
 import { create, type Message, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Client, createClient, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
-import type { AuditDetails } from "@sandgate/kit/base/audit-actions";
+import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import { callOf, waitTimeOf } from "@sandgate/kit/rpc/context";
 import {
   type CommandSchema as HelperCommandSchema,
@@ -23,7 +23,12 @@ import type { HelperConnections } from "../operations/helper-connections.ts";
 import { isConnectionLost, noSuchProcess } from "../operations/helper-errors.ts";
 import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
 import { processIdOf, requireSameRequest } from "../operations/process-ids.ts";
-import { auditedStream, type SandboxHelper, type SandboxHelpers } from "../operations/sandbox-helpers.ts";
+import {
+  auditedStream,
+  type HelperUse,
+  type SandboxHelper,
+  type SandboxHelpers,
+} from "../operations/sandbox-helpers.ts";
 
 /** A terminal that nobody is connected to for so long ends. */
 const hangupAfterMs = 3_600_000n;
@@ -65,16 +70,6 @@ export function createProcessHandlers(
       },
       findLost: (id) => known.findLost(sandbox.id, instanceId).find((process) => process.id === id),
     };
-  }
-
-  /** Throws CONFLICT when the call's Idempotency-Key was used for another request. */
-  async function requireNewKey(context: HandlerContext, id: string, { client, within }: Used): Promise<void> {
-    if (callOf(context).idempotencyKey === undefined) return;
-    const { processes } = await client.listProcesses({}, within(callMs));
-    requireSameRequest(
-      id,
-      processes.map((process) => process.id),
-    );
   }
 
   /**
@@ -122,7 +117,7 @@ export function createProcessHandlers(
           maxOutputBytes: BigInt(request.maxOutputBytes),
         };
         const events = follow(used, id, client.run(run, { signal, timeoutMs: 0 }));
-        yield* auditedStream(used, { action: "sandbox.exec", ...uses.start(id, command) }, events);
+        yield* auditedStream(used, uses.start("sandbox.exec", id, command), events);
       });
     },
 
@@ -134,8 +129,9 @@ export function createProcessHandlers(
         const id = processIdOf(callOf(context), sandbox.id, StartProcessRequestSchema, normal);
         await requireNewKey(context, id, used);
         const toStart = { id, command: toHelperCommand(command) };
-        const use = { action: "process.start" as const, ...uses.start(id, command) };
-        const { process } = await audited(use, () => client.start(toStart, within(callMs)));
+        const { process } = await audited(uses.start("process.start", id, command), () =>
+          client.start(toStart, within(callMs)),
+        );
         return { process: used.note(process) };
       });
     },
@@ -211,8 +207,9 @@ export function createProcessHandlers(
 
     signalProcess({ sandbox, processId, signal }, context) {
       return call(context, sandbox, async ({ client, within, audited }) => {
-        const use = { action: "process.signal" as const, ...uses.of(processId) };
-        await audited(use, () => client.signal({ id: processId, signal }, within(callMs)));
+        await audited(uses.of("process.signal", processId), () =>
+          client.signal({ id: processId, signal }, within(callMs)),
+        );
         return {};
       });
     },
@@ -228,8 +225,8 @@ export function createProcessHandlers(
     endProcess({ sandbox, processId }, context) {
       return call(context, sandbox, async ({ client, within, note, findLost, audited }) => {
         if (findLost(processId)) return {};
-        const use = { action: "process.end" as const, ...uses.of(processId) };
-        await audited(use, () => client.end({ id: processId, graceMs: BigInt(endGraceMs) }, within(callMs)));
+        const toEnd = { id: processId, graceMs: BigInt(endGraceMs) };
+        await audited(uses.of("process.end", processId), () => client.end(toEnd, within(callMs)));
         const waitMs = endGraceMs + callMs;
         const { process } = await client.wait({ id: processId, timeoutMs: BigInt(waitMs) }, within(waitMs + callMs));
         if (process?.state === ProcessState.RUNNING) throw new Error("the process outlived SIGKILL");
@@ -240,21 +237,31 @@ export function createProcessHandlers(
   };
 }
 
+/** Throws CONFLICT when the call's Idempotency-Key was used for another request. */
+async function requireNewKey(context: HandlerContext, id: string, { client, within }: Used): Promise<void> {
+  if (callOf(context).idempotencyKey === undefined) return;
+  const { processes } = await client.listProcesses({}, within(callMs));
+  requireSameRequest(
+    id,
+    processes.map((process) => process.id),
+  );
+}
+
 /** What the audit log tells of uses of processes. */
 function createProcessUses() {
   /** By process, from requests alone: the helper may say what it likes. */
   const programs = new LRUCache<string, string>({ max: maxPrograms });
 
-  function of(processId: string): { details: AuditDetails } {
+  function of(action: AuditAction, processId: string): HelperUse {
     const program = programs.get(processId);
-    return { details: { process_id: processId, ...(program !== undefined && { program }) } };
+    return { action, details: { process_id: processId, ...(program !== undefined && { program }) } };
   }
   return {
     of,
     /** A start that is repeated has one entry, since the process is one. */
-    start(id: string, command: Command): { details: AuditDetails; id: string } {
+    start(action: AuditAction, id: string, command: Command): HelperUse {
       programs.set(id, programOf(command));
-      return { ...of(id), id };
+      return { ...of(action, id), id };
     },
   };
 }
