@@ -151,15 +151,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     },
     recordUses: uses.flush,
     findLastRun: (sandboxId) => findLastRun(connections, sandboxId),
-    limits: {
-      cpus: settings.cpus,
-      pids: settings.pids,
-      pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
-      readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
-      schedulingTimeoutMs: pulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
-      drainTimeoutMs: drainSeconds * 1000,
-      ...(!pulls && { starts: clusterStarts }),
-    },
+    limits: limitsOf(settings, pulls !== undefined),
     diskLimits: { mb: settings.diskMb, inodes: settings.inodes || settings.diskMb * inodesPerMb },
     findFree: diskSpace.measureFree,
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
@@ -252,6 +244,18 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     },
     endWaits: () => draining.abort(),
     flush: async () => void (await Promise.all([uses.flush(), recorder.flush()])),
+  };
+}
+
+function limitsOf(settings: SandboxSettings, pulls: boolean) {
+  return {
+    cpus: settings.cpus,
+    pids: settings.pids,
+    pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
+    readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
+    schedulingTimeoutMs: pulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
+    drainTimeoutMs: drainSeconds * 1000,
+    ...(!pulls && { starts: clusterStarts }),
   };
 }
 
