@@ -2192,6 +2192,86 @@ export interface paths {
         };
         trace?: never;
     };
+    "/sandboxes/{sandbox_id}/files/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    /**
+                     * @description A path inside of the sandbox, up to 4,095 bytes. A relative one starts at the image's folder. Links and `..` act as for a program inside.
+                     * @example /tmp/report.txt
+                     */
+                    path?: string;
+                    /** @description Instead of the path: its bytes in base64, for one that is not UTF-8. */
+                    pathBase64?: string;
+                };
+                header?: never;
+                path: {
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/x-tar": string;
+                    };
+                };
+            };
+        };
+        put: {
+            parameters: {
+                query?: {
+                    /**
+                     * @description A path inside of the sandbox, up to 4,095 bytes. A relative one starts at the image's folder. Links and `..` act as for a program inside.
+                     * @example /tmp/report.txt
+                     */
+                    path?: string;
+                    /** @description Instead of the path: its bytes in base64, for one that is not UTF-8. */
+                    pathBase64?: string;
+                };
+                header?: never;
+                path: {
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            responses: {
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandboxes/{sandbox_id}/files/directories": {
         parameters: {
             query?: never;
@@ -2377,6 +2457,53 @@ export interface paths {
                 };
             };
         };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/sandboxes/{sandbox_id}/files/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    /**
+                     * @description A path inside of the sandbox, up to 4,095 bytes. A relative one starts at the image's folder. Links and `..` act as for a program inside.
+                     * @example /tmp/report.txt
+                     */
+                    path?: string;
+                    /** @description Instead of the path: its bytes in base64, for one that is not UTF-8. */
+                    pathBase64?: string;
+                    /** @description Also what is in folders below, new ones included. */
+                    recursive?: boolean;
+                };
+                header?: never;
+                path: {
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "text/event-stream": string;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -4213,7 +4340,7 @@ export interface components {
             };
             /** @description It ends as `stopped` with the reason `idle` when for so many seconds nobody has used it: no command of the API runs in it, no file is read or written, and no terminal is connected. Reading its logs doesn't count. By default it may be idle. */
             idleTimeoutSeconds?: number;
-            /** @description The name of an image as the list shows it, or its id. The workspace's own image goes before a global default. */
+            /** @description The name of an image as the list shows it, its name and tag as `name:tag`, or its id. The workspace's own image goes before a global default. */
             image?: string;
             /** @description Or `image`. Exactly one of them. */
             imageId?: string;
