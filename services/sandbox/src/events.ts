@@ -12,8 +12,8 @@ import {
   SandboxUsedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/sandbox/v1/sandbox_events";
-import type { Preview } from "./domain/previews.ts";
 import type { CountedUses } from "./domain/audited-uses.ts";
+import type { Preview } from "./domain/previews.ts";
 import type { Sandbox } from "./domain/sandbox.ts";
 
 function about(sandbox: Sandbox) {
