@@ -60,7 +60,7 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
     const { files } = sandbox;
     expect(await files.write("notes/one.txt", "first")).toMatchObject({ name: "one.txt", path: "/root/notes/one.txt" });
     expect(await files.read("notes/one.txt")).toBe("first");
-    expect(await files.read("/root/notes/one.txt", { format: "bytes" })).toEqual(Buffer.from("first"));
+    expect(await files.read("/root/notes/one.txt", { format: "bytes" })).toEqual(new TextEncoder().encode("first"));
     expect(await files.write("/tmp/empty", "")).toMatchObject({ path: "/tmp/empty" });
     expect(await files.read("/tmp/empty")).toBe("");
     const many = await files.write([
