@@ -15,6 +15,7 @@ import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
 import { portHttpRoutes } from "./resources/ports/http-routes.ts";
 import { listeningRoutes } from "./resources/ports/listening-routes.ts";
+import { tcpRoutes } from "./resources/ports/tcp-routes.ts";
 import { previewRoutes } from "./resources/previews/routes.ts";
 import { attachRoutes } from "./resources/processes/attach-routes.ts";
 import { execRoutes } from "./resources/processes/exec-routes.ts";
@@ -51,6 +52,7 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   fileWatchRoutes,
   listeningRoutes,
   portHttpRoutes,
+  tcpRoutes,
   previewRoutes,
   monitoringRoutes,
   auditLogRoutes,

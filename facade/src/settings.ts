@@ -10,6 +10,7 @@ import {
 } from "@sandgate/kit/base/settings";
 import ipaddr from "ipaddr.js";
 import { checkE2bSettings, e2bSettings } from "./e2b/settings.ts";
+import { isSameSite, localhost } from "./previews/hosts.ts";
 
 /** The facade's settings. */
 export const facadeSettings = defineSettings({
@@ -23,6 +24,10 @@ export const facadeSettings = defineSettings({
   publicUrl: text("SANDGATE_PUBLIC_URL", {
     optional: true,
     doc: "How clients reach the public API, a path prefix included; the base of docs_url. Unset: http://localhost and the port",
+  }),
+  previewDomain: text("SANDGATE_PREVIEW_DOMAIN", {
+    default: localhost,
+    doc: "The domain of previews of ports: https://<label>.<domain>. It must be of another site than the API, so that nothing in a sandbox reaches the API's cookies. localhost: http, at the API's port, for clients on this machine alone",
   }),
   rateLimit: integer("SANDGATE_RATE_LIMIT", {
     default: 600,
@@ -67,11 +72,27 @@ export function readFacadeSettings(env: NodeJS.ProcessEnv): FacadeSettings {
       .filter((item) => !isWebAddress(item))
       .map((item) => `SANDGATE_REDIRECT_URIS has "${item}", which is not an http or https URL`),
   ];
-  problems.push(...checkE2bSettings(settings));
+  problems.push(...checkE2bSettings(settings), ...checkPreviewSettings(settings));
   if (problems.length > 0) throw new SettingsError(problems);
   return settings;
 }
 
 function isWebAddress(address: string): boolean {
   return URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
+}
+
+/** Names of RFC 1123, one for the labels of previews before it. */
+const domainName = /^(?=.{1,200}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
+
+/** What is wrong with the domain of previews. */
+function checkPreviewSettings({ previewDomain, publicUrl, e2bDomain }: FacadeSettings): string[] {
+  if (!domainName.test(previewDomain)) {
+    return ["SANDGATE_PREVIEW_DOMAIN must be a domain name in lower case, without a port"];
+  }
+  if (e2bDomain && previewDomain !== localhost && `.${e2bDomain.split(":")[0]}`.endsWith(`.${previewDomain}`)) {
+    return ["SANDGATE_E2B_DOMAIN must not be below SANDGATE_PREVIEW_DOMAIN"];
+  }
+  if (publicUrl === undefined || !isWebAddress(publicUrl)) return [];
+  if (!isSameSite(previewDomain, new URL(publicUrl).hostname)) return [];
+  return ["SANDGATE_PREVIEW_DOMAIN must be of another site than SANDGATE_PUBLIC_URL, by the public suffix list"];
 }

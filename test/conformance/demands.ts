@@ -208,6 +208,8 @@ export const demands: Record<string, Demand> = {
   "GET /sandboxes/{sandbox_id}/files/archive": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
   "PUT /sandboxes/{sandbox_id}/files/archive": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
   "GET /sandboxes/{sandbox_id}/files/watch": { ...uses, query: "?path=x", answers: "sandbox_not_found" },
+  // Without an upgrade it is refused once its sender is known.
+  "GET /sandboxes/{sandbox_id}/ports/{port}/tcp": { ...uses, answers: ["header.upgrade"] },
   "GET /sandboxes/{sandbox_id}/listening": { ...uses, answers: "sandbox_not_found" },
   "GET /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },
   "POST /sandboxes/{sandbox_id}/ports/{port}/http/{rest}": { ...uses, answers: "sandbox_not_found" },

@@ -2822,6 +2822,48 @@ export interface paths {
         };
         trace?: never;
     };
+    "/sandboxes/{sandbox_id}/ports/{port}/tcp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /**
+                     * @description 1 to 65535.
+                     * @example 3000
+                     */
+                    port: string;
+                    /** @description Id or name. */
+                    sandbox_id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                101: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": unknown;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandboxes/{sandbox_id}/ports/{preview_id}": {
         parameters: {
             query?: never;
@@ -3838,12 +3880,11 @@ export interface components {
             address: string | null;
             /** Format: date-time */
             readonly at: string;
-            /** @description The number of requests. Refused ones that are like a recorded one are counted with it for a while, and so are uses of a sandbox beyond 20 a minute. */
+            /** @description The number of requests: for a while, those like a recorded one are counted with it. */
             count: number;
-            /** @description That of the first request, if the entry stands for several. */
             credential: components["schemas"]["AuditCredential"] | null;
             readonly id: string;
-            /** @description `success`, the error code of a refused request, or `upstream_error` if nobody knows whether it was done. */
+            /** @description `success`, or the error code of a refused request. */
             outcome: string;
             /** @description The id of the first request, if the entry stands for several. */
             requestId: string | null;
@@ -3857,18 +3898,6 @@ export interface components {
         };
         AuditTarget: {
             id: string;
-            /** @description The path in the sandbox, of which 1,000 characters are kept. */
-            path?: string;
-            /** @description That port. */
-            port?: string;
-            /** @description The preview of one of the sandbox's ports. */
-            previewId?: string;
-            /** @description The process in the sandbox. */
-            processId?: string;
-            /** @description The name of its program; of a command that is a string, `sh`. */
-            program?: string;
-            /** @description Where it was moved to. */
-            to?: string;
             type: string;
         };
         ChangePassword: {

@@ -16,6 +16,7 @@ import type { Clients } from "../pipeline/base/clients.ts";
 import { present } from "../pipeline/messages/contract.ts";
 import { maxLengthOf } from "../pipeline/messages/field-rules.ts";
 import { previewTokenHeader, setCookieOf, takeCookie, takeLink } from "./credentials.ts";
+import { labelPattern } from "./hosts.ts";
 
 /** A request on a preview's host. */
 export interface PreviewRequest {
@@ -48,7 +49,6 @@ const maxAgeMs = 500;
 const maxTokenLength = maxLengthOf(ResolvePreviewRequestSchema, "token");
 const maxCookieLength = maxLengthOf(ResolvePreviewRequestSchema, "cookie");
 const maxLinkLength = maxLengthOf(OpenPreviewLinkRequestSchema, "link");
-const labelPattern = /^[a-z2-7]{26}$/;
 
 export function createPreviewAccess(o: {
   clients: Pick<Clients, "previews">;

@@ -105,6 +105,7 @@ test("has every route of the app and no other, by the names that clients' method
     "GET /sandboxes/{sandbox_id}/files: readFile",
     "GET /sandboxes/{sandbox_id}/listening: listListening",
     "GET /sandboxes/{sandbox_id}/ports/{port}/http/{rest}: getOnPort",
+    "GET /sandboxes/{sandbox_id}/ports/{port}/tcp: connectPort",
     "GET /sandboxes/{sandbox_id}/ports/{preview_id}: getPreview",
     "GET /sandboxes/{sandbox_id}/ports: listPreviews",
     "GET /sandboxes/{sandbox_id}/processes/{process_id}/attach: attachProcess",

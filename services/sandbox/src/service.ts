@@ -50,7 +50,6 @@ import { createPullRecorder } from "./usecases/pull-progress.ts";
 import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
 import { createSandboxUses } from "./usecases/sandbox-use.ts";
 import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
-import { createUseRecorder } from "./usecases/use-recorder.ts";
 
 export { sandboxSettings };
 
@@ -93,7 +92,6 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
   const uses = createSandboxUses({ record: store.activity.recordUses, logger });
-  const recorder = createUseRecorder({ stage: store.activity.stageUses, logger, metrics });
   const operationMetrics = openOperationMetrics(metrics);
   const connections = createHelperConnections({ operations: runtime.operations, metrics: operationMetrics });
   const helpers = createSandboxHelpers({
@@ -101,7 +99,6 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     changes,
     connections,
     use: uses,
-    recorder,
     draining: draining.signal,
     metrics: operationMetrics,
   });
@@ -151,7 +148,15 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     },
     recordUses: uses.flush,
     findLastRun: (sandboxId) => findLastRun(connections, sandboxId),
-    limits: limitsOf(settings, pulls !== undefined),
+    limits: {
+      cpus: settings.cpus,
+      pids: settings.pids,
+      pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
+      readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
+      schedulingTimeoutMs: pulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
+      drainTimeoutMs: drainSeconds * 1000,
+      ...(!pulls && { starts: clusterStarts }),
+    },
     diskLimits: { mb: settings.diskMb, inodes: settings.inodes || settings.diskMb * inodesPerMb },
     findFree: diskSpace.measureFree,
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
@@ -159,18 +164,19 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     metrics: openReconcilerMetrics(metrics, store.unfinished),
   });
 
+  const previews = { store, keyring, now: () => new Date() };
   return {
     routes(router) {
       router.service(
         FileService,
         createFileHandlers({ helpers, limits: { fileMb: settings.fileMaxMb, archiveMb: settings.archiveMaxMb } }),
       );
-      router.service(PortService, createPortHandlers({ helpers }));
+      router.service(PortService, createPortHandlers({ ...previews, helpers }));
       router.service(ProcessService, {
         ...createProcessHandlers({ helpers, connections, known: createKnownProcesses() }),
         ...createTicketHandlers({ helpers, sandboxes: store.sandboxes, keyring }),
       });
-      router.service(PreviewService, createPreviewHandlers({ store, keyring, use: uses, now: () => new Date() }));
+      router.service(PreviewService, createPreviewHandlers({ ...previews, store, use: uses }));
       router.service(
         SandboxService,
         createSandboxHandlers({
@@ -210,7 +216,6 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         }),
         await consumeEvents({ bus, store }),
         uses.start(),
-        recorder.start(),
         {
           async stop() {
             connections.close();
@@ -243,19 +248,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       };
     },
     endWaits: () => draining.abort(),
-    flush: async () => void (await Promise.all([uses.flush(), recorder.flush()])),
-  };
-}
-
-function limitsOf(settings: SandboxSettings, pulls: boolean) {
-  return {
-    cpus: settings.cpus,
-    pids: settings.pids,
-    pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
-    readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
-    schedulingTimeoutMs: pulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
-    drainTimeoutMs: drainSeconds * 1000,
-    ...(!pulls && { starts: clusterStarts }),
+    flush: uses.flush,
   };
 }
 

@@ -71,8 +71,7 @@ export function addCallRoutes(
   for (const handler of router.handlers) {
     const { requestPath: url, method } = handler;
     const given = o.rulesOf[`${method.parent.name}.${method.name}`];
-    // Connect answers what has no handler, and here nothing does.
-    if (!given) continue;
+    if (!given) throw new Error(`${url} has no rules`);
     const kind = method.methodKind === "unary" ? "unary" : "stream";
     app.post(
       url,
@@ -149,8 +148,8 @@ function headersFor({ raw, headers }: FastifyRequest): Headers {
   return given;
 }
 
-/** The type of a body that Fastify's parsers are kept from. */
-export function contentTypeOf(rawHeaders: readonly string[]): string {
+/** Fastify's parsers are kept from it. */
+function contentTypeOf(rawHeaders: readonly string[]): string {
   const index = rawHeaders.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === "content-type");
   return rawHeaders[index + 1] ?? "";
 }

@@ -1,4 +1,4 @@
-import { STATUS_CODES } from "node:http";
+import { type ServerResponse, STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
@@ -13,6 +13,8 @@ import { toEnvelope, validationError } from "./envelope.ts";
 export interface ErrorResponder {
   /** Sends the response to a thrown error. */
   respond(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply;
+  /** Sends the response to an error thrown outside of the app's routes. */
+  respondRaw(error: unknown, requestId: string, response: ServerResponse): void;
   /** Sends a response to bytes that are not a valid HTTP request. */
   respondToUnreadable(error: NodeJS.ErrnoException, socket: Socket): void;
 }
@@ -36,11 +38,7 @@ export function createErrorResponder(o: {
     const { status } = publicErrors[reason];
     request.failure = reason;
     request.fault = status < 500 || error.callersFault ? "client" : "platform";
-    if (reason === "INTERNAL_ERROR") {
-      o.logger.error({ request_id: request.id, route: request.pattern, err: thrown }, "unexpected error");
-    } else if (reason === "UPSTREAM_ERROR") {
-      o.logger.warn({ request_id: request.id, route: request.pattern, err: thrown }, "a dependency failed");
-    }
+    report(error, thrown, { request_id: request.id, route: request.pattern });
     // Hooks don't run for a malformed path, so these headers may be missing.
     reply.code(status).headers(o.headers).header("x-request-id", request.id);
     if (status === 401) reply.header("www-authenticate", challengeOf(reason));
@@ -69,8 +67,33 @@ export function createErrorResponder(o: {
     return reply.send(toEnvelope(error, { requestId: request.id, docsUrl: o.docsUrl() }));
   }
 
+  /** Logs what is a fault of the platform. */
+  function report(error: DomainError, thrown: unknown, about: { request_id: string; route: string }): void {
+    const reason = toPublicReason(error.reason);
+    if (reason === "INTERNAL_ERROR") o.logger.error({ ...about, err: thrown }, "unexpected error");
+    else if (reason === "UPSTREAM_ERROR" && !error.callersFault) {
+      o.logger.warn({ ...about, err: thrown }, "a dependency failed");
+    }
+  }
+
   return {
     respond,
+    respondRaw(thrown, requestId, response) {
+      const error = thrown instanceof DomainError ? thrown : new DomainError("INTERNAL_ERROR", "unexpected");
+      report(error, thrown, { request_id: requestId, route: "preview" });
+      const reason = toPublicReason(error.reason);
+      const { status } = publicErrors[reason];
+      const body = JSON.stringify(toEnvelope(error, { requestId, docsUrl: o.docsUrl() }));
+      response.writeHead(status, {
+        ...o.headers,
+        "x-request-id": requestId,
+        ...(status === 401 && { "www-authenticate": challengeOf(reason) }),
+        ...(error.retryAfterSeconds && { "retry-after": String(Math.max(1, Math.ceil(error.retryAfterSeconds))) }),
+        "content-type": "application/json; charset=utf-8",
+        "content-length": Buffer.byteLength(body),
+      });
+      response.end(response.req.method === "HEAD" ? undefined : body);
+    },
     respondToUnreadable(error, socket) {
       if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy(error);
       const issue =

@@ -19,7 +19,10 @@ export const uncheckedMs = 30_000;
 
 /** A request that lasts: a wait, a stream or a WebSocket. */
 export interface LiveRequest {
-  /** Aborts when the client has left, the server drains, the caller has lost access, or the request is closed. */
+  /**
+   * Aborts when the client has left, the server drains, the caller has lost access, or the request is closed. Its reason
+   * is `endedBy`, if there is one.
+   */
   readonly signal: AbortSignal;
   /**
    * What it was ended for: DRAINING, the refusal by which the caller lost access, or UPSTREAM_ERROR when that can't be
@@ -84,7 +87,7 @@ export function createLiveRequests(o: {
       const leave = () => controller.abort();
       const end = (reason: DomainError) => {
         endedBy ??= reason;
-        controller.abort();
+        controller.abort(endedBy);
       };
       open.add(end);
       if (draining) end(drained());

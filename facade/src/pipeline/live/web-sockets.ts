@@ -1,4 +1,6 @@
-import type { IncomingMessage } from "node:http";
+import { EventEmitter } from "node:events";
+import type { IncomingMessage, Server } from "node:http";
+import type { Duplex } from "node:stream";
 import websocket from "@fastify/websocket";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema, RouteOptions } from "fastify";
@@ -45,14 +47,27 @@ export interface Upgrades {
   isUpgrade(request: IncomingMessage): boolean;
   /** Lets the routes added from now on be WebSockets. */
   register(app: FastifyInstance): Promise<void>;
+  /** Takes a server's request for an upgrade. */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
+}
+
+/** Whether a request asks for an upgrade to a WebSocket. */
+export function isWebSocketRequest({ method, headers }: IncomingMessage): boolean {
+  return method === "GET" && headers.upgrade?.toLowerCase() === "websocket";
 }
 
 /** `pathOf` is a request's path as routes have it. */
 export function createUpgrades(pathOf: (request: IncomingMessage) => string): Upgrades {
   const routes: RegExp[] = [];
+  const upgraded = new EventEmitter();
   return {
+    upgrade(request, socket, head) {
+      // A route reads all from the socket.
+      if (head.length > 0) socket.unshift(head);
+      upgraded.emit("upgrade", request, socket, Buffer.alloc(0));
+    },
     isUpgrade(request) {
-      if (request.method !== "GET" || request.headers.upgrade?.toLowerCase() !== "websocket") return false;
+      if (!isWebSocketRequest(request)) return false;
       const [path = ""] = pathOf(request).split("?");
       return routes.some((route) => route.test(path));
     },
@@ -60,6 +75,8 @@ export function createUpgrades(pathOf: (request: IncomingMessage) => string): Up
       await app.register(websocket, {
         options: {
           maxPayload: maxMessageBytes,
+          // It only listens there, to what `upgrade` emits.
+          server: upgraded as Server,
           // The route has seen that its client offers it.
           handleProtocols: (_offered, request) => protocols.get(request) ?? false,
         },

@@ -28,7 +28,10 @@ interface Written {
  * A TCP connection to a port in a sandbox, over a call that connects. Emits `connect` once there is one, and fails with
  * the call's DomainError. It ends when the server has ended its side.
  */
-class PortStream<Start> extends Duplex {
+export class PortStream<Start = unknown> extends Duplex {
+  /** From the server, and to it. */
+  bytesRead = 0;
+  bytesWritten = 0;
   readonly #call = new AbortController();
   #written: Written | undefined;
   #onWritten: (() => void) | undefined;
@@ -43,6 +46,7 @@ class PortStream<Start> extends Duplex {
   }
 
   override _write(data: Uint8Array, _encoding: BufferEncoding, taken: () => void): void {
+    this.bytesWritten += data.length;
     this.#pass({ data, taken });
   }
 
@@ -85,10 +89,13 @@ class PortStream<Start> extends Duplex {
       }
       this.#written = undefined;
       const { data, taken } = written;
-      if (data) yield { part: { case: "data", value: data } };
-      else yield { part: { case: "eof", value: true } };
-      // Whoever sends has asked for more.
-      taken();
+      try {
+        if (data) yield { part: { case: "data", value: data } };
+        else yield { part: { case: "eof", value: true } };
+      } finally {
+        // Whoever sends has asked for more, or wants no more.
+        taken();
+      }
       if (!data) return;
     }
   }
@@ -99,7 +106,9 @@ class PortStream<Start> extends Duplex {
         if (this.#call.signal.aborted) return;
         if (part.case === "connected") this.emit("connect");
         else if (part.case === "eof") this.push(null);
-        else if (part.case === "data" && !this.push(bufferOf(part.value))) {
+        else if (part.case === "data") {
+          this.bytesRead += part.value.length;
+          if (this.push(bufferOf(part.value))) continue;
           await new Promise<void>((resolve) => {
             this.#onRead = resolve;
           });
@@ -121,6 +130,6 @@ function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
 export function openPortStream<Start>(
   start: Start,
   call: (requests: AsyncIterable<Sent<Start>>, options: CallOptions) => AsyncIterable<Received>,
-): Duplex {
+): PortStream<Start> {
   return new PortStream(start, call);
 }

@@ -2,7 +2,7 @@ import { Type } from "typebox";
 import { component, NullableText, readOnly } from "../../pipeline/validation/common-schemas.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 
-const PortParams = Type.Object({
+export const PortParams = Type.Object({
   ...SandboxParams.properties,
   port: Type.String({
     pattern: "^(?:[1-9]\\d{0,3}|[1-5]\\d{4}|6[0-4]\\d{3}|65[0-4]\\d{2}|655[0-2]\\d|6553[0-5])$",

@@ -24,12 +24,8 @@ export function causeOf({ requestId, traceparent, clientAddress, actor }: Event)
   };
 }
 
-/**
- * Creates the event of a change. `entityVersion` is the entity's version after it; `call` says who caused it. The `id` is
- * a new one unless set.
- */
+/** Creates the event of a change. `entityVersion` is the entity's version after it; `call` says who caused it. */
 export function stageEvent<T extends DescMessage>(options: {
-  id?: string | undefined;
   subject: string;
   entityId: string;
   entityVersion: number;
@@ -38,7 +34,8 @@ export function stageEvent<T extends DescMessage>(options: {
   schema: T;
   payload: MessageInitShape<T>;
 }): StagedEvent {
-  const { id = newId(), call, subject, schema } = options;
+  const { call, subject, schema } = options;
+  const id = newId();
   const user = call?.user;
   const event = create(EventSchema, {
     eventId: id,

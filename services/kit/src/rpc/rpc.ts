@@ -90,8 +90,9 @@ function createReport(o: ServerOptions, { failures }: Measures): Report {
     failures.inc({ service: o.service, method: method.name, reason });
     const entry = { method: `${method.parent.typeName}.${method.name}`, request_id: requestId, reason };
     if (reason === "CALLER_NOT_ALLOWED") o.logger.warn({ ...entry, err: error }, "call refused");
-    else if (reason === "UPSTREAM_ERROR") o.logger.warn({ ...entry, err: error }, "a dependency failed");
-    else if (isExpected(error)) o.logger.debug({ ...entry, err: error }, "call failed");
+    else if (reason === "UPSTREAM_ERROR" && !(error instanceof DomainError && error.callersFault)) {
+      o.logger.warn({ ...entry, err: error }, "a dependency failed");
+    } else if (isExpected(error)) o.logger.debug({ ...entry, err: error }, "call failed");
     else o.logger.error({ ...entry, err: error }, "unexpected error");
     return shown;
   };

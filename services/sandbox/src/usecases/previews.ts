@@ -106,6 +106,13 @@ export async function findOpenPreviews(o: PreviewContext, ids: readonly string[]
   return found.filter((open) => open !== undefined);
 }
 
+/** Throws NOT_FOUND for one that leads nowhere. */
+export async function findOpenPreview(o: PreviewContext, id: string): Promise<OpenPreview> {
+  const found = await findOpen(o, await o.store.previews.get(id));
+  if (!found) throw noSuchPreview();
+  return found;
+}
+
 async function findOpen(
   { store, now }: PreviewContext,
   preview: Preview | undefined,

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/ports.proto.
  */
 export const file_sandgate_sandbox_v1_ports: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zYW5kZ2F0ZS9zYW5kYm94L3YxL3BvcnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIjMKFExpc3RMaXN0ZW5pbmdSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAEiXgoVTGlzdExpc3RlbmluZ1Jlc3BvbnNlEkUKCWxpc3RlbmVycxgBIAMoCzIyLnNhbmRnYXRlLmhlbHBlci52MS5MaXN0TGlzdGVuaW5nUmVzcG9uc2UuTGlzdGVuZXIiygEKEkNvbm5lY3RQb3J0UmVxdWVzdBI+CgVzdGFydBgBIAEoCzItLnNhbmRnYXRlLnNhbmRib3gudjEuQ29ubmVjdFBvcnRSZXF1ZXN0LlN0YXJ0SAASHAoEZGF0YRgCIAEoDEIMgAEBukgGegQYgIBASAASDQoDZW9mGAMgASgISAAaPwoFU3RhcnQSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIZCgRwb3J0GAIgASgFQgu6SAgaBhj//wMoAUIGCgRwYXJ0IlYKE0Nvbm5lY3RQb3J0UmVzcG9uc2USEwoJY29ubmVjdGVkGAEgASgISAASEwoEZGF0YRgCIAEoDEIDgAEBSAASDQoDZW9mGAMgASgISABCBgoEcGFydDKCAgoLUG9ydFNlcnZpY2USewoNTGlzdExpc3RlbmluZxIpLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdExpc3RlbmluZ1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RMaXN0ZW5pbmdSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAxJ2CgtDb25uZWN0UG9ydBInLnNhbmRnYXRlLnNhbmRib3gudjEuQ29ubmVjdFBvcnRSZXF1ZXN0Giguc2FuZGdhdGUuc2FuZGJveC52MS5Db25uZWN0UG9ydFJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADKAEwAWIGcHJvdG8z", [file_buf_validate_validate, file_sandgate_common_v1_access, file_sandgate_helper_v1_port]);
+  fileDesc("Ch9zYW5kZ2F0ZS9zYW5kYm94L3YxL3BvcnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIjMKFExpc3RMaXN0ZW5pbmdSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAEiXgoVTGlzdExpc3RlbmluZ1Jlc3BvbnNlEkUKCWxpc3RlbmVycxgBIAMoCzIyLnNhbmRnYXRlLmhlbHBlci52MS5MaXN0TGlzdGVuaW5nUmVzcG9uc2UuTGlzdGVuZXIiygEKEkNvbm5lY3RQb3J0UmVxdWVzdBI+CgVzdGFydBgBIAEoCzItLnNhbmRnYXRlLnNhbmRib3gudjEuQ29ubmVjdFBvcnRSZXF1ZXN0LlN0YXJ0SAASHAoEZGF0YRgCIAEoDEIMgAEBukgGegQYgIBASAASDQoDZW9mGAMgASgISAAaPwoFU3RhcnQSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIZCgRwb3J0GAIgASgFQgu6SAgaBhj//wMoAUIGCgRwYXJ0IlYKE0Nvbm5lY3RQb3J0UmVzcG9uc2USEwoJY29ubmVjdGVkGAEgASgISAASEwoEZGF0YRgCIAEoDEIDgAEBSAASDQoDZW9mGAMgASgISABCBgoEcGFydCK2AQoVQ29ubmVjdFByZXZpZXdSZXF1ZXN0EkEKBXN0YXJ0GAEgASgLMjAuc2FuZGdhdGUuc2FuZGJveC52MS5Db25uZWN0UHJldmlld1JlcXVlc3QuU3RhcnRIABIcCgRkYXRhGAIgASgMQgyAAQG6SAZ6BBiAgEBIABINCgNlb2YYAyABKAhIABolCgVTdGFydBIcCgpwcmV2aWV3X2lkGAEgASgJQgi6SAVyA7ABAUIGCgRwYXJ0IlkKFkNvbm5lY3RQcmV2aWV3UmVzcG9uc2USEwoJY29ubmVjdGVkGAEgASgISAASEwoEZGF0YRgCIAEoDEIDgAEBSAASDQoDZW9mGAMgASgISABCBgoEcGFydDL/AgoLUG9ydFNlcnZpY2USewoNTGlzdExpc3RlbmluZxIpLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdExpc3RlbmluZ1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RMaXN0ZW5pbmdSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAxJ2CgtDb25uZWN0UG9ydBInLnNhbmRnYXRlLnNhbmRib3gudjEuQ29ubmVjdFBvcnRSZXF1ZXN0Giguc2FuZGdhdGUuc2FuZGJveC52MS5Db25uZWN0UG9ydFJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADKAEwARJ7Cg5Db25uZWN0UHJldmlldxIqLnNhbmRnYXRlLnNhbmRib3gudjEuQ29ubmVjdFByZXZpZXdSZXF1ZXN0Gisuc2FuZGdhdGUuc2FuZGJveC52MS5Db25uZWN0UHJldmlld1Jlc3BvbnNlIgyKtRgICgZmYWNhZGUoATABYgZwcm90bzM", [file_buf_validate_validate, file_sandgate_common_v1_access, file_sandgate_helper_v1_port]);
 
 /**
  * @generated from message sandgate.sandbox.v1.ListListeningRequest
@@ -143,6 +143,93 @@ export const ConnectPortResponseSchema: GenMessage<ConnectPortResponse> = /*@__P
   messageDesc(file_sandgate_sandbox_v1_ports, 3);
 
 /**
+ * @generated from message sandgate.sandbox.v1.ConnectPreviewRequest
+ */
+export type ConnectPreviewRequest = Message<"sandgate.sandbox.v1.ConnectPreviewRequest"> & {
+  /**
+   * @generated from oneof sandgate.sandbox.v1.ConnectPreviewRequest.part
+   */
+  part: {
+    /**
+     * @generated from field: sandgate.sandbox.v1.ConnectPreviewRequest.Start start = 1;
+     */
+    value: ConnectPreviewRequest_Start;
+    case: "start";
+  } | {
+    /**
+     * @generated from field: bytes data = 2;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | {
+    /**
+     * @generated from field: bool eof = 3;
+     */
+    value: boolean;
+    case: "eof";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.ConnectPreviewRequest.
+ * Use `create(ConnectPreviewRequestSchema)` to create a new message.
+ */
+export const ConnectPreviewRequestSchema: GenMessage<ConnectPreviewRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_ports, 4);
+
+/**
+ * @generated from message sandgate.sandbox.v1.ConnectPreviewRequest.Start
+ */
+export type ConnectPreviewRequest_Start = Message<"sandgate.sandbox.v1.ConnectPreviewRequest.Start"> & {
+  /**
+   * @generated from field: string preview_id = 1;
+   */
+  previewId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.ConnectPreviewRequest.Start.
+ * Use `create(ConnectPreviewRequest_StartSchema)` to create a new message.
+ */
+export const ConnectPreviewRequest_StartSchema: GenMessage<ConnectPreviewRequest_Start> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_ports, 4, 0);
+
+/**
+ * @generated from message sandgate.sandbox.v1.ConnectPreviewResponse
+ */
+export type ConnectPreviewResponse = Message<"sandgate.sandbox.v1.ConnectPreviewResponse"> & {
+  /**
+   * @generated from oneof sandgate.sandbox.v1.ConnectPreviewResponse.part
+   */
+  part: {
+    /**
+     * @generated from field: bool connected = 1;
+     */
+    value: boolean;
+    case: "connected";
+  } | {
+    /**
+     * @generated from field: bytes data = 2;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | {
+    /**
+     * @generated from field: bool eof = 3;
+     */
+    value: boolean;
+    case: "eof";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.ConnectPreviewResponse.
+ * Use `create(ConnectPreviewResponseSchema)` to create a new message.
+ */
+export const ConnectPreviewResponseSchema: GenMessage<ConnectPreviewResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_ports, 5);
+
+/**
  * Servers in ready sandboxes, those on a sandbox's loopback interface alone included. `sandbox` is an id or a name.
  *
  * @generated from service sandgate.sandbox.v1.PortService
@@ -168,6 +255,17 @@ export const PortService: GenService<{
     methodKind: "bidi_streaming";
     input: typeof ConnectPortRequestSchema;
     output: typeof ConnectPortResponseSchema;
+  },
+  /**
+   * The same for the port of a preview that lives. NOT_FOUND for one that doesn't. Who calls has seen that the request may
+   * open it, and that its creator is still a member.
+   *
+   * @generated from rpc sandgate.sandbox.v1.PortService.ConnectPreview
+   */
+  connectPreview: {
+    methodKind: "bidi_streaming";
+    input: typeof ConnectPreviewRequestSchema;
+    output: typeof ConnectPreviewResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_sandgate_sandbox_v1_ports, 0);
