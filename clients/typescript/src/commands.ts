@@ -1,7 +1,8 @@
 import { type Content, chunksOf, streamOf, toBase64, toBytes } from "./bytes.ts";
 import { CommandFailed, CommandTimedOut, ProcessLost } from "./errors.ts";
-import { type CallOptions, type CreateOptions, type Http, newIdempotencyKey, type QueryOf } from "./http.ts";
-import { createTextDecoders, type OutputBytes, Process } from "./process.ts";
+import { followEvents } from "./event-stream.ts";
+import { type CallOptions, type CreateOptions, fillPath, type Http, newIdempotencyKey, type QueryOf } from "./http.ts";
+import { type CommandEvent, createTextDecoders, type OutputStream, openOutput, Process, readEvent } from "./process.ts";
 import type { ProcessRecord } from "./records.ts";
 
 /** A program and its arguments, or a text for `/bin/sh -c`. */
@@ -29,18 +30,21 @@ export interface StartOptions extends CommandOptions, CreateOptions {
   pty?: { cols: number; rows: number } | undefined;
 }
 
-export interface RunOptions extends CommandOptions {
+export interface StreamOptions extends CommandOptions {
   /** What it reads; nothing by default. */
   stdin?: Content | undefined;
-  /** How long the command may run, in milliseconds, rounded up to seconds; without end by default. */
+  /** How long the command may run, in milliseconds, rounded up to seconds; as long as the sandbox lives by default. */
   timeoutMs?: number | undefined;
+  /** Ends the command, and throws the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface RunOptions extends StreamOptions {
   /** Throws CommandFailed when it ends with another exit code than 0. */
   check?: boolean | undefined;
   /** Gets output as it comes. */
   onStdout?: ((text: string) => void) | undefined;
   onStderr?: ((text: string) => void) | undefined;
-  /** Ends the command, and throws the signal's reason. */
-  signal?: AbortSignal | undefined;
 }
 
 /** How a command ended. */
@@ -51,14 +55,17 @@ export interface CommandResult {
   exitCode: number;
   /** The name of the signal that ended it. */
   signal: string | null;
-  /** Bytes of output that were gone before they were read; 0 but for more than 1 MiB while no connection was there. */
+  /** Bytes of output that were gone before they were read: more than 1 MiB came while there was no connection. */
   lostBytes: number;
   process: ProcessRecord;
 }
 
 /** The API takes 512 KiB of JSON, in which three bytes are four characters. */
 const maxInlineInput = 384 * 1024;
-const longestTag = 200;
+const longestShown = 200;
+/** No sandbox lives longer. */
+const longestSeconds = 86_400;
+const killMs = 10_000;
 
 /** The commands of a sandbox. */
 export class Commands {
@@ -75,61 +82,112 @@ export class Commands {
    * break off. A non-zero exit is a result. Throws CommandTimedOut when its time is up.
    */
   async run(command: Command, o: RunOptions = {}): Promise<CommandResult> {
-    const { timeoutMs, stdin, signal, check = false, onStdout, onStderr, ...rest } = o;
-    const inline = typeof stdin === "string" || stdin instanceof Uint8Array ? toBytes(stdin) : undefined;
-    const isInline = stdin === undefined || (inline !== undefined && inline.length <= maxInlineInput);
-    const process = await this.start(command, {
-      ...rest,
-      signal,
-      ...(timeoutMs !== undefined && { timeoutSeconds: Math.max(1, Math.ceil(timeoutMs / 1000)) }),
-      ...(isInline ? { stdin: inline } : { stdinOpen: true }),
-    });
-    const failing = new AbortController();
-    let inputError: unknown;
-    const writing = isInline
-      ? undefined
-      : feed(process, stdin, failing.signal).catch((error: unknown) => {
-          inputError = error;
-          return process.kill().catch(() => {});
-        });
+    const { stdin, signal, timeoutMs, check = false, onStdout, onStderr, ...rest } = o;
     const texts = { stdout: "", stderr: "" };
     let lostBytes = 0;
+    let ended: ProcessRecord | undefined;
     const decode = createTextDecoders();
-    const add = (stream: OutputBytes["stream"], text: string) => {
-      if (text === "") return;
+    const add = (stream: OutputStream, text: string) => {
       const name = stream === "stderr" ? "stderr" : "stdout";
       texts[name] += text;
-      (name === "stderr" ? onStderr : onStdout)?.(text);
+      if (text !== "") (name === "stderr" ? onStderr : onStdout)?.(text);
     };
+    for await (const event of this.stream(command, { ...rest, stdin, signal, timeoutMs })) {
+      if (event.type === "output") add(event.stream, decode(event));
+      if (event.type === "gap") lostBytes += event.bytes;
+      if (event.type === "exit") ended = event.process;
+    }
+    for (const { stream, data } of decode.end()) add(stream, data);
+    // A stream that ends without it throws.
+    return toResult(ended as ProcessRecord, texts, { lostBytes, check, command });
+  }
+
+  /**
+   * Runs a command as `run` does, and tells what it does as it happens, byte by byte. Leaving the loop, or an abort,
+   * ends the command.
+   */
+  async *stream(command: Command, o: StreamOptions = {}): AsyncGenerator<CommandEvent, void> {
+    const { stdin, signal, timeoutMs, ...rest } = o;
+    const timeoutSeconds = timeoutMs === undefined ? undefined : Math.max(1, Math.ceil(timeoutMs / 1000));
+    const inline = typeof stdin === "string" || stdin instanceof Uint8Array ? toBytes(stdin) : undefined;
+    if (stdin !== undefined && (inline === undefined || inline.length > maxInlineInput)) {
+      const process = await this.start(command, { ...rest, signal, timeoutSeconds, stdinOpen: true });
+      yield* this.#feedAndFollow(process, stdin, signal);
+      return;
+    }
+    const idempotencyKey = newIdempotencyKey();
+    let process: ProcessRecord | undefined;
+    const exec = (connection: AbortSignal, seconds: number) =>
+      this.#http.send({
+        method: "POST",
+        path: fillPath("/sandboxes/{sandbox_id}/exec", { sandbox_id: this.#sandboxId }),
+        json: {
+          ...toFields(command, { ...rest, stdin: inline }),
+          encoding: "base64",
+          onDisconnect: "continue",
+          timeoutSeconds: seconds,
+        },
+        headers: { accept: "text/event-stream" },
+        idempotencyKey,
+        signal: connection,
+      });
+    const events = followEvents({
+      // Its answer begins before the command does, so that none of its output is missed.
+      open: (lastId = "0", connection) =>
+        process === undefined
+          ? exec(connection, timeoutSeconds ?? longestSeconds)
+          : openOutput(this.#http, { sandbox_id: this.#sandboxId, process_id: process.id }, lastId, connection),
+      isLast: ({ event }) => event === "exit",
+      signal,
+    });
     try {
-      for await (const event of process.events({ signal })) {
-        if (event.type === "output") add(event.stream, decode(event));
-        if (event.type === "gap") lostBytes += event.bytes;
+      for await (const event of events) {
+        const told = readEvent(event);
+        if (told?.type === "start" && process !== undefined) continue;
+        if (told?.type === "start" || told?.type === "exit") process = told.process;
+        if (told) yield told;
       }
-    } catch (error) {
-      // Whoever has no handle can't end it later.
-      await process.kill({ timeoutMs: 10_000 }).catch(() => {});
-      throw error;
     } finally {
-      failing.abort();
+      // Whoever has left has no handle to end it by.
+      if (process?.state === "running") await this.#kill(process.id);
+    }
+  }
+
+  async *#feedAndFollow(
+    process: Process,
+    stdin: Content,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<CommandEvent, void> {
+    const stop = new AbortController();
+    let inputError: unknown;
+    yield { type: "start", process: process.record };
+    const writing = feed(process, stdin, stop.signal).catch((error: unknown) => {
+      inputError = error;
+      return process.kill().catch(() => {});
+    });
+    try {
+      yield* process.events({ signal });
+    } finally {
+      stop.abort();
+      if (process.record.state === "running") await this.#kill(process.id);
       await writing;
     }
     if (inputError !== undefined) throw inputError;
-    for (const { stream, data } of decode.end()) add(stream, data);
-    return toResult(process.record, texts, { lostBytes, check, command });
+  }
+
+  async #kill(id: string): Promise<void> {
+    const params = { sandbox_id: this.#sandboxId, process_id: id };
+    const path = "/sandboxes/{sandbox_id}/processes/{process_id}";
+    // It is what failed or was aborted that is told.
+    await this.#http.call("DELETE", path, { params, timeoutMs: killMs }).catch(() => {});
   }
 
   /** Starts a command, which runs on by itself. */
   async start(command: Command, o: StartOptions = {}): Promise<Process> {
-    const { stdin, idempotencyKey = newIdempotencyKey(), signal, timeoutMs, ...rest } = o;
-    const bytes = stdin === undefined ? undefined : toBytes(stdin);
+    const { idempotencyKey = newIdempotencyKey(), signal, timeoutMs, ...rest } = o;
     const record = await this.#http.call("POST", "/sandboxes/{sandbox_id}/processes", {
       params: { sandbox_id: this.#sandboxId },
-      json: {
-        command: typeof command === "string" ? command : [...command],
-        ...withoutUndefined(rest),
-        ...(bytes && { stdin: toBase64(bytes), encoding: "base64" as const }),
-      },
+      json: toFields(command, rest),
       idempotencyKey,
       signal,
       timeoutMs,
@@ -159,13 +217,22 @@ export class Commands {
   }
 }
 
+/** The fields of a command as the API has them. */
+function toFields<T extends { stdin?: string | Uint8Array | undefined }>(command: Command, { stdin, ...rest }: T) {
+  return {
+    command: typeof command === "string" ? command : [...command],
+    ...withoutUndefined(rest),
+    ...(stdin !== undefined && { stdin: toBase64(toBytes(stdin)), encoding: "base64" as const }),
+  };
+}
+
 function toResult(
   process: ProcessRecord,
   texts: { stdout: string; stderr: string },
   o: { lostBytes: number; check: boolean; command: Command },
 ): CommandResult {
   const { exitCode, signal, timedOut, state } = process;
-  const shown = (typeof o.command === "string" ? o.command : o.command.join(" ")).slice(0, longestTag);
+  const shown = (typeof o.command === "string" ? o.command : o.command.join(" ")).slice(0, longestShown);
   if (timedOut)
     throw new CommandTimedOut(`The command was ended when its time was up: ${shown}`, { ...texts, exitCode });
   if (state === "lost" || exitCode === null) throw new ProcessLost(texts);
@@ -177,8 +244,16 @@ function toResult(
 
 /** Writes all of it, and closes the input. What the process no longer reads is of no interest. */
 async function feed(process: Process, content: Content, signal: AbortSignal): Promise<void> {
+  const chunks = toChunks(content);
+  // What waits for input that never comes is left alone.
+  const stopped = new Promise<undefined>((resolve) => signal.addEventListener("abort", () => resolve(undefined)));
   try {
-    for await (const chunk of toChunks(content)) await process.write(chunk, { signal });
+    for (;;) {
+      const next = await Promise.race([chunks.next(), stopped]);
+      if (next === undefined) return;
+      if (next.done) break;
+      await process.write(next.value, { signal });
+    }
     await process.closeStdin({ signal });
   } catch (error) {
     if (signal.aborted) return;

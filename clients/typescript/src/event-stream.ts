@@ -22,11 +22,11 @@ export async function* followEvents(o: {
   open(lastId: string | undefined, signal: AbortSignal): Promise<Response>;
   isLast(event: ServerEvent): boolean;
   lastId?: string | undefined;
-  /** Ends, instead of opening it again, when there has been no event to go on from. */
-  needsId?: boolean | undefined;
+  /** Whether it is opened again where it broke off, after the event with an id if there has been one; always by default. */
+  mayReopen?: ((lastId: string | undefined) => Promise<boolean>) | undefined;
   signal?: AbortSignal | undefined;
 }): AsyncGenerator<ServerEvent, void> {
-  const { open, isLast, needsId = false, signal } = o;
+  const { open, isLast, mayReopen, signal } = o;
   let { lastId } = o;
   for (let failures = 0; ; failures++) {
     const connection = new AbortController();
@@ -48,7 +48,7 @@ export async function* followEvents(o: {
     } finally {
       connection.abort();
     }
-    if (needsId && lastId === undefined) return;
+    if (mayReopen && !(await mayReopen(lastId))) return;
     if (failures >= maxFailures) throw new ConnectionFailed("A stream broke off again and again.", { cause });
     await delay(firstDelayMs * 2 ** failures * (0.5 + Math.random() / 2), signal);
   }

@@ -117,6 +117,17 @@ export class Http {
     return this.read(request, async (response) => response);
   }
 
+  /** The address of a WebSocket, and the headers that open it where there are no tickets; browsers can't send any. */
+  async socketTo(path: string, o: CallOptions = {}): Promise<{ address: string; headers: Record<string, string> }> {
+    const { url, token } = await this.settings();
+    const bearer = await token({});
+    const headers = {
+      ...(bearer !== undefined && { authorization: `Bearer ${bearer}` }),
+      "x-workspace-id": await this.workspaceId(o),
+    };
+    return { address: `${url.replace(/^http/, "ws")}${path}`, headers };
+  }
+
   /** Sends a request to a server in a sandbox, and gives what it answers. */
   async fetchPort(to: { sandboxId: string; port: number; path: string }, init: RequestInit): Promise<Response> {
     const { fetch = globalThis.fetch } = this.#options;

@@ -1,12 +1,12 @@
 export type { Content } from "./bytes.ts";
-export type { Command, CommandResult, Commands, RunOptions, StartOptions } from "./commands.ts";
+export type { Command, CommandResult, Commands, RunOptions, StartOptions, StreamOptions } from "./commands.ts";
 export * from "./errors.ts";
 export type { Files, Mode, ReadOptions, Stat, WriteOptions } from "./files.ts";
 export type { CallOptions, CreateOptions } from "./http.ts";
 export type { List, ListOptions, Page, Sequence } from "./list.ts";
 export type { LogOptions, MetricOptions } from "./monitoring.ts";
 export type { CreatedPreview, ListeningPort, OpenPortOptions, Ports, Preview } from "./ports.ts";
-export type { OutputBytes, OutputChunk, OutputStream, Process, ProcessEvent } from "./process.ts";
+export type { CommandEvent, OutputBytes, OutputChunk, OutputStream, Process, ProcessEvent } from "./process.ts";
 export type * from "./records.ts";
 export type { AccountRecord, AuditLogOptions } from "./resources.ts";
 export {

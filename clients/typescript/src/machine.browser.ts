@@ -1,6 +1,6 @@
 // In a browser there are no environment variables and no local files.
 import { BadSettings } from "./errors.ts";
-import type { StoredLogin } from "./machine.ts";
+import type { StoredLogin } from "./stored-login.ts";
 
 export function readEnvironment(_name: string): undefined {}
 

@@ -104,23 +104,25 @@ async function* followRows<Row extends { timestamp: string }>(
   o: WindowOptions,
 ): AsyncGenerator<Row, void> {
   const seen = createSeen();
-  let since = toIso(o.since);
   const end = watchForEnd(source, o.signal);
+  let since = toIso(o.since);
+  async function* readHistory(signal: AbortSignal | undefined): AsyncGenerator<Row, void> {
+    seen.startOver();
+    for await (const row of readWindow(source, kind, { ...o, since, until: undefined, signal })) {
+      since = row.timestamp;
+      if (seen.add(row)) yield row;
+    }
+    seen.startOver();
+  }
   try {
-    for (let failures = 0; failures <= maxFailures; failures++) {
+    for (let failures = 0; !(await source.hasEnded(end.signal)); failures++) {
+      if (failures > maxFailures) throw new ConnectionFailed("A stream broke off again and again.");
       const opened = Promise.withResolvers<void>();
       const live = streamRows<Row>(source, kind, { signal: end.signal, onOpen: opened.resolve });
       let next = live.next();
       await Promise.race([opened.promise, next]);
-      seen.startOver();
-      if (since !== undefined) {
-        for await (const row of readWindow(source, kind, { ...o, since, until: undefined, signal: end.signal })) {
-          since = row.timestamp;
-          if (seen.add(row)) yield row;
-        }
-      }
+      if (since !== undefined) yield* readHistory(end.signal);
       since ??= new Date().toISOString();
-      seen.startOver();
       for (let row = await next; !row.done; row = await next) {
         next = live.next();
         // It may fail while the row is with the caller.
@@ -133,11 +135,12 @@ async function* followRows<Row extends { timestamp: string }>(
     }
   } catch (error) {
     if (!end.hasEnded) throw error;
-    return;
   } finally {
     end.stop();
   }
-  throw new ConnectionFailed("A stream broke off again and again.");
+  // The last rows may come late.
+  if (!end.hasEnded) await delay(quietMs, o.signal);
+  yield* readHistory(o.signal);
 }
 
 /** A signal that aborts with another, or once the sandbox has ended and nothing has come for a while. */
@@ -172,7 +175,7 @@ function watchForEnd(source: Source, signal: AbortSignal | undefined) {
 }
 
 async function* streamRows<Row>(
-  { http, sandboxId }: Source,
+  { http, sandboxId, hasEnded }: Source,
   { include, stream }: Kind<Row>,
   { signal, onOpen }: { signal: AbortSignal | undefined; onOpen(): void },
 ): AsyncGenerator<Row, void> {
@@ -189,7 +192,8 @@ async function* streamRows<Row>(
       return response;
     },
     isLast: () => false,
-    needsId: true,
+    // Without an id there is a gap, which only reading closes.
+    mayReopen: async (lastId) => lastId !== undefined && !(await hasEnded(signal)),
     signal,
   });
   for await (const { data } of events) yield toCamelCase<Row>(JSON.parse(data));

@@ -1,6 +1,8 @@
 import { withoutUndefined } from "./commands.ts";
+import { ConnectionFailed } from "./errors.ts";
 import { type CallOptions, type CreateOptions, fillPath, type Http, newIdempotencyKey } from "./http.ts";
 import { toCamelCase } from "./names.ts";
+import { delay } from "./time.ts";
 
 /** A port of a sandbox that is reached by an address of its own. */
 export interface Preview {
@@ -22,6 +24,12 @@ export interface ListeningPort {
   port: number;
   address: string;
   processId: string | null;
+}
+
+/** The bytes of one TCP connection. */
+export interface TcpConnection {
+  readable: ReadableStream<Uint8Array>;
+  writable: WritableStream<Uint8Array>;
 }
 
 export interface OpenPortOptions extends CreateOptions {
@@ -73,6 +81,24 @@ export class Ports {
     return this.#json("POST", `/${encodeURIComponent(id)}/links`, { json, repeatable: true, ...call });
   }
 
+  /**
+   * Opens a TCP connection to a server that listens on a port, as a pair of streams of bytes. Not in browsers, whose
+   * WebSockets carry no credential.
+   */
+  async connect(port: number, o: CallOptions = {}): Promise<TcpConnection> {
+    const params = { sandbox_id: this.#sandboxId, port: String(port) };
+    const { address, headers } = await this.#http.socketTo(
+      fillPath("/sandboxes/{sandbox_id}/ports/{port}/tcp", params),
+      o,
+    );
+    // Node.js, Deno and Bun take headers, which the standard's types don't have.
+    const Client = WebSocket as unknown as new (address: string, o: { headers: object }) => WebSocket;
+    const socket = new Client(address, { headers });
+    socket.binaryType = "arraybuffer";
+    await opened(socket, o.signal);
+    return toStreams(socket);
+  }
+
   /** What listens. */
   async listening(o: CallOptions = {}): Promise<ListeningPort[]> {
     const path = fillPath("/sandboxes/{sandbox_id}/listening", { sandbox_id: this.#sandboxId });
@@ -91,4 +117,58 @@ export class Ports {
       return toCamelCase<T>(text === "" ? undefined : JSON.parse(text));
     });
   }
+}
+
+function opened(socket: WebSocket, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => {
+      socket.close();
+      reject(signal?.reason);
+    };
+    signal?.addEventListener("abort", onAbort, { once: true });
+    socket.addEventListener("open", () => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    });
+    socket.addEventListener("error", () => {
+      signal?.removeEventListener("abort", onAbort);
+      reject(new ConnectionFailed("The port can't be reached.", { hint: "Check that a server listens on it." }));
+    });
+  });
+}
+
+/** A sender waits while more than this isn't on its way. */
+const maxBufferedBytes = 1024 * 1024;
+const bufferedMs = 5;
+/** A frame of this size is taken by every server. */
+const maxFrameBytes = 64 * 1024;
+
+function toStreams(socket: WebSocket): TcpConnection {
+  const readable = new ReadableStream<Uint8Array>({
+    start(controller) {
+      socket.addEventListener("message", ({ data }: { data: unknown }) => {
+        if (data instanceof ArrayBuffer) controller.enqueue(new Uint8Array(data));
+      });
+      socket.addEventListener("close", ({ code }: { code: number }) => {
+        // What was cancelled is closed already.
+        try {
+          if (code === 1000 || code === 1005) controller.close();
+          else controller.error(new ConnectionFailed(`The connection to the port broke off (${code}).`));
+        } catch {}
+      });
+    },
+    cancel: () => socket.close(),
+  });
+  const writable = new WritableStream<Uint8Array>({
+    async write(chunk) {
+      for (let at = 0; at < chunk.length; at += maxFrameBytes) {
+        if (socket.readyState !== WebSocket.OPEN) throw new ConnectionFailed("The connection to the port has ended.");
+        socket.send(chunk.slice(at, at + maxFrameBytes));
+      }
+      while (socket.readyState === WebSocket.OPEN && socket.bufferedAmount > maxBufferedBytes) await delay(bufferedMs);
+    },
+    close: () => socket.close(1000),
+    abort: () => socket.close(),
+  });
+  return { readable, writable };
 }

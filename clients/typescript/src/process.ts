@@ -1,5 +1,5 @@
 import { fromBase64, toBytes } from "./bytes.ts";
-import { followEvents } from "./event-stream.ts";
+import { followEvents, type ServerEvent } from "./event-stream.ts";
 import { type CallOptions, fillPath, type Http } from "./http.ts";
 import { toCamelCase } from "./names.ts";
 import type { ProcessRecord } from "./records.ts";
@@ -17,6 +17,9 @@ export interface OutputBytes {
   /** Bytes of output up to and with these. */
   offset: number;
 }
+
+/** What a command of `stream` tells: first that it has started, then what a process tells. */
+export type CommandEvent = { type: "start"; process: ProcessRecord } | ProcessEvent;
 
 /** What a process tells: output, how many bytes of output are gone, and at last how it ended. */
 export type ProcessEvent =
@@ -41,7 +44,7 @@ export class Process {
   /** The id by which `commands.connect` finds it again. */
   readonly id: string;
   readonly #http: Http;
-  readonly #params: { sandbox_id: string; process_id: string };
+  readonly #params: ProcessParams;
   #record: ProcessRecord;
   #inputOffset: number | undefined;
   #writing: Promise<unknown> = Promise.resolve();
@@ -89,29 +92,14 @@ export class Process {
     const { after = 0, signal } = o;
     const events = followEvents({
       lastId: String(after),
-      open: (lastId = "0", connection) =>
-        this.#http.send({
-          method: "GET",
-          path: fillPath("/sandboxes/{sandbox_id}/processes/{process_id}/output", this.#params),
-          query: { encoding: "base64", after: lastId },
-          headers: { accept: "text/event-stream" },
-          signal: connection,
-        }),
+      open: (lastId = "0", connection) => openOutput(this.#http, this.#params, lastId, connection),
       isLast: ({ event }) => event === "exit",
       signal,
     });
-    for await (const { id, event, data } of events) {
-      const offset = Number(id);
-      if (event === "output") {
-        const { stream, data: text }: { stream: OutputStream; data: string } = JSON.parse(data);
-        yield { type: "output", stream, data: fromBase64(text), offset };
-      }
-      if (event === "gap") yield { type: "gap", bytes: JSON.parse(data).bytes, offset };
-      if (event === "start") this.#record = toCamelCase(JSON.parse(data));
-      if (event === "exit") {
-        this.#record = toCamelCase(JSON.parse(data));
-        yield { type: "exit", process: this.#record };
-      }
+    for await (const event of events) {
+      const told = readEvent(event);
+      if (told?.type === "start" || told?.type === "exit") this.#record = told.process;
+      if (told && told.type !== "start") yield told;
     }
   }
 
@@ -202,6 +190,31 @@ export class Process {
     });
     return ticket;
   }
+}
+
+type ProcessParams = { sandbox_id: string; process_id: string };
+
+/** Opens the stream of a process's output after so many bytes. */
+export function openOutput(http: Http, params: ProcessParams, after: string, signal: AbortSignal): Promise<Response> {
+  return http.send({
+    method: "GET",
+    path: fillPath("/sandboxes/{sandbox_id}/processes/{process_id}/output", params),
+    query: { encoding: "base64", after },
+    headers: { accept: "text/event-stream" },
+    signal,
+  });
+}
+
+/** An event of a process's stream; undefined for one that tells nothing of the process. */
+export function readEvent({ id, event, data }: ServerEvent): CommandEvent | undefined {
+  const offset = Number(id);
+  if (event === "output") {
+    const { stream, data: text }: { stream: OutputStream; data: string } = JSON.parse(data);
+    return { type: "output", stream, data: fromBase64(text), offset };
+  }
+  if (event === "gap") return { type: "gap", bytes: JSON.parse(data).bytes, offset };
+  if (event === "start" || event === "exit") return { type: event, process: toCamelCase(JSON.parse(data)) };
+  return undefined;
 }
 
 /** Decodes each stream by itself. `end` gives what bytes at the end were no whole character. */

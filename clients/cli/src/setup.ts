@@ -1,0 +1,16 @@
+import { type Args, type Options, parse } from "./args.ts";
+import { type Context, createContext } from "./context.ts";
+import { toFormat } from "./output.ts";
+
+/** Parses a command's arguments and opens what it works with. */
+export function setUp<const O extends Options>(
+  args: readonly string[],
+  signal: AbortSignal,
+  options: O,
+  stopsEarly = false,
+): Args<O> & { context: Context } {
+  const parsed = parse(args, options, stopsEarly);
+  // Every command has these; the options of one can't be told apart from them here.
+  const { url, workspace, output } = parsed.values as { url?: string; workspace?: string; output?: string };
+  return { ...parsed, context: createContext({ url, workspace, format: toFormat(output), signal }) };
+}
