@@ -13,6 +13,9 @@ function fail(error: unknown): never {
   process.exit(1);
 }
 
+/** Where the command line looks unless told otherwise. */
+const defaultUrl = "http://127.0.0.1:8080";
+
 async function welcome(platform: Platform): Promise<string> {
   const { url, firstStart } = platform;
   const username = firstStart?.username ?? (process.env.SANDGATE_ADMIN_USERNAME || "admin@localhost");
@@ -23,6 +26,8 @@ async function welcome(platform: Platform): Promise<string> {
     ...(firstStart ? [`Sign in as ${username} with the password ${password}, which is shown only this once:`] : []),
     ...(firstStart ? [] : ["Sign in:"]),
     `  curl -s ${url}/auth/login -H 'content-type: application/json' -d '${body}'`,
+    "Or by the command line, in another terminal:",
+    `  npx sandgate login${url === defaultUrl ? "" : ` --url ${url}`} && npx sandgate run --rm -it default -- sh`,
     ...(await platform.problems()).map((problem) => `Not available yet: ${problem}`),
     ...(await platform.warnings()).map((warning) => `Warning: ${warning}`),
     ...unknownSettings(process.env).map((name) => `Ignored: ${name} is not a setting; docs/settings.md lists them all`),
