@@ -4,6 +4,7 @@ import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { clusterHost, testSandboxesOn } from "../conformance/sandbox-host.ts";
 import { type RunningService, suiteSettings, testRunning } from "../conformance/target.ts";
+import { deployed } from "../deploy/cluster-rights.ts";
 import { startOnCluster } from "../platform/on-cluster.ts";
 import { openOperator } from "../platform/operator.ts";
 import { isRemoved, linesOf, type PodsPlatform, reaches, registerImage, testPods } from "./pods.ts";
@@ -75,5 +76,11 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
   });
   describe("files, as on an engine", async () => {
     await import("../conformance/files.test.ts");
+  });
+
+  test("all of that has left the sandboxes' network policy as it was made", async () => {
+    const path = `/apis/networking.k8s.io/v1/namespaces/${deployed.sandboxes}/networkpolicies`;
+    const { items } = (await platform.cluster.call("GET", path)) as { items: { metadata: { generation: number } }[] };
+    expect(items.map(({ metadata }) => metadata.generation)).toEqual([1]);
   });
 });

@@ -33,13 +33,17 @@ export async function measurePods(bench: Bench, rounds: number): Promise<Figure[
     bare: () => runBare(client, bareOf(`bare-${randomUUID()}`)),
   };
   const helped = { ours: runs.bare, bare: () => runBare(client, withoutHelper(bareOf(`bare-${randomUUID()}`))) };
-  const figures = [
-    await compare("pod: provision to ready, of a bare pod's time", "at most 1.15", runs, 1, rounds),
-    await compare(`${atOnce} pods at once, of bare pods' time`, "at most 1.2", runs, atOnce, roundsAtOnce),
-    await compare("bare pod with the helper, of one without", "at most 1.3", helped, 1, rounds),
-    await compare(`${atOnce} bare pods with it at once, of such without`, "at most 1.3", helped, atOnce, roundsAtOnce),
-  ];
-  for (const { what, value, detail } of figures) report(`${what}: ${value.toFixed(2)}; ${detail}`);
+  const figures: Figure[] = [];
+  for (const [what, aim, pair, amount, times] of [
+    ["pod: provision to ready, of a bare pod's time", "at most 1.15", runs, 1, rounds],
+    ["bare pod with the helper, of one without", "at most 1.3", helped, 1, rounds],
+    [`${atOnce} pods at once, of bare pods' time`, "at most 1.2", runs, atOnce, roundsAtOnce],
+    [`${atOnce} bare pods with the helper at once, of such without`, "at most 1.3", helped, atOnce, roundsAtOnce],
+  ] as const) {
+    const figure = await compare(what, aim, pair, amount, times);
+    figures.push(figure);
+    report(`${what}: ${figure.value.toFixed(2)}; ${figure.detail}`);
+  }
   return figures;
 }
 
