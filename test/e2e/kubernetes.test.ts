@@ -77,6 +77,9 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
   describe("files, as on an engine", async () => {
     await import("../conformance/files.test.ts");
   });
+  describe("ports, as on an engine", async () => {
+    await import("../conformance/ports.test.ts");
+  });
 
   test("all of that has left the sandboxes' network policy as it was made", async () => {
     const path = `/apis/networking.k8s.io/v1/namespaces/${deployed.sandboxes}/networkpolicies`;
