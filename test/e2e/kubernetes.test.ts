@@ -77,6 +77,12 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
   describe("files, as on an engine", async () => {
     await import("../conformance/files.test.ts");
   });
+  describe("archives and watches, as on an engine", async () => {
+    await import("../conformance/archives.test.ts");
+  });
+  describe("previews, as on an engine", async () => {
+    await import("../conformance/previews.test.ts");
+  });
   describe("ports, as on an engine", async () => {
     await import("../conformance/ports.test.ts");
   });
