@@ -13,6 +13,7 @@ const files = [
   ["creation and life", () => import("./life.test.ts")],
   ["monitoring", () => import("./monitoring.test.ts")],
   ["ports", () => import("./ports.test.ts")],
+  ["what opens and ends previews", () => import("./preview-ends.test.ts")],
   ["previews", () => import("./previews.test.ts")],
   ["registries", () => import("./registries.test.ts")],
   ["sandboxes", () => import("./sandboxes.test.ts")],
