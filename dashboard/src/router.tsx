@@ -102,9 +102,88 @@ const overviewRoute = createRoute({
   component: lazyRouteComponent(() => import("./pages/overview.tsx"), "Overview"),
 });
 
+const logsRoute = createRoute({
+  getParentRoute: () => sandboxRoute,
+  path: "/logs",
+  validateSearch: texts("stream", "q"),
+  component: lazyRouteComponent(() => import("./pages/logs.tsx"), "Logs"),
+});
+const metricsRoute = createRoute({
+  getParentRoute: () => sandboxRoute,
+  path: "/metrics",
+  validateSearch: texts("window"),
+  component: lazyRouteComponent(() => import("./pages/metrics.tsx"), "Metrics"),
+});
+const terminalRoute = createRoute({
+  getParentRoute: () => sandboxRoute,
+  path: "/terminal",
+  validateSearch: texts("process"),
+  component: lazyRouteComponent(() => import("./pages/terminal.tsx"), "TerminalPage"),
+});
+const filesRoute = createRoute({
+  getParentRoute: () => sandboxRoute,
+  path: "/files",
+  validateSearch: texts("path", "file", "cursor"),
+  component: lazyRouteComponent(() => import("./pages/files.tsx"), "Files"),
+});
+
+const imagesRoute = createRoute({
+  getParentRoute: () => shellRoute,
+  path: "/images",
+  validateSearch: texts("cursor", "edit"),
+  component: lazyRouteComponent(() => import("./pages/images.tsx"), "Images"),
+});
+const registriesRoute = createRoute({
+  getParentRoute: () => shellRoute,
+  path: "/registries",
+  validateSearch: texts("cursor", "edit"),
+  component: lazyRouteComponent(() => import("./pages/registries.tsx"), "Registries"),
+});
+const membersRoute = createRoute({
+  getParentRoute: () => shellRoute,
+  path: "/members",
+  validateSearch: texts("cursor"),
+  component: lazyRouteComponent(() => import("./pages/members.tsx"), "Members"),
+});
+const apiTokensRoute = createRoute({
+  getParentRoute: () => shellRoute,
+  path: "/api-tokens",
+  validateSearch: texts("cursor"),
+  component: lazyRouteComponent(() => import("./pages/api-tokens.tsx"), "ApiTokens"),
+});
+const auditLogRoute = createRoute({
+  getParentRoute: () => shellRoute,
+  path: "/audit-log",
+  validateSearch: texts("cursor", "action", "actor", "since", "until"),
+  component: lazyRouteComponent(() => import("./pages/audit-log.tsx"), "AuditLog"),
+});
+const settingsRoute = createRoute({
+  getParentRoute: () => shellRoute,
+  path: "/settings",
+  component: lazyRouteComponent(() => import("./pages/settings.tsx"), "Settings"),
+});
+const operatorsRoute = createRoute({
+  getParentRoute: () => shellRoute,
+  path: "/operators",
+  validateSearch: texts("view", "cursor", "username", "action", "actor", "since", "until"),
+  component: lazyRouteComponent(() => import("./pages/operators.tsx"), "Operators"),
+});
+
 const routeTree = rootRoute.addChildren([
   entryRoute.addChildren([signInRoute, createAccountRoute, forgotRoute]),
-  shellRoute.addChildren([homeRoute, sandboxesRoute, newSandboxRoute, sandboxRoute.addChildren([overviewRoute])]),
+  shellRoute.addChildren([
+    homeRoute,
+    sandboxesRoute,
+    newSandboxRoute,
+    sandboxRoute.addChildren([overviewRoute, logsRoute, metricsRoute, terminalRoute, filesRoute]),
+    imagesRoute,
+    registriesRoute,
+    membersRoute,
+    apiTokensRoute,
+    auditLogRoute,
+    settingsRoute,
+    operatorsRoute,
+  ]),
 ]);
 
 export const router = createRouter({

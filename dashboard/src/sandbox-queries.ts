@@ -1,5 +1,7 @@
-import type { SandboxRecord, Sandgate } from "@sandgate/client";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import type { Sandbox, SandboxRecord, Sandgate } from "@sandgate/client";
+import { useMutation, useQueryClient, useSuspenseQuery } from "@tanstack/react-query";
+import { useParams } from "@tanstack/react-router";
+import { useWorkspace } from "./workspace.ts";
 
 /** How often what changes by itself is read again while it is looked at. */
 export const liveMs = 3_000;
@@ -19,6 +21,20 @@ export function sandboxQuery(sandgate: Sandgate, workspaceId: string, id: string
       return hasEnded(data) ? (false as const) : liveMs;
     },
   };
+}
+
+/** The sandbox of the page: its record as it is now, and the client's handle, which stays the same. */
+export function useSandbox(): { sandbox: Sandbox; record: SandboxRecord; key: readonly string[] } {
+  const { sandboxId } = useParams({ from: "/shell/sandboxes/$sandboxId" });
+  const { workspace, sandgate } = useWorkspace();
+  const { data: record } = useSuspenseQuery(sandboxQuery(sandgate, workspace.id, sandboxId));
+  const key = [workspace.id, "sandbox", sandboxId];
+  const { data: sandbox } = useSuspenseQuery({
+    queryKey: [...key, "handle"],
+    queryFn: ({ signal }) => sandgate.sandboxes.get(sandboxId, { signal }),
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  return { sandbox, record, key };
 }
 
 /** Changes a sandbox, and reads again what shows it. */

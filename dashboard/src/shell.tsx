@@ -1,7 +1,24 @@
 import { Dialog } from "@base-ui/react/dialog";
+import { useQuery } from "@tanstack/react-query";
 import { type ErrorComponentProps, Link, Outlet, useNavigate, useRouter } from "@tanstack/react-router";
-import { Box, LogOut, Menu, Monitor, Moon, Sun, X } from "lucide-react";
+import {
+  Box,
+  Database,
+  KeyRound,
+  Layers,
+  LogOut,
+  Menu,
+  Monitor,
+  Moon,
+  ScrollText,
+  Settings,
+  Shield,
+  Sun,
+  Users,
+  X,
+} from "lucide-react";
 import { Suspense, useEffect, useState } from "react";
+import { accountQuery } from "./account.ts";
 import { signOut } from "./session.ts";
 import { chooseTheme, chosenTheme, themes } from "./theme.ts";
 import { useTitle } from "./title.ts";
@@ -9,6 +26,17 @@ import { Button, IconButton, Loading } from "./ui/basics.tsx";
 import { Brand } from "./ui/brand.tsx";
 import { Problem } from "./ui/problem.tsx";
 import { rememberWorkspace, useMaybeWorkspace } from "./workspace.ts";
+
+const pages = [
+  ["/sandboxes", "Sandboxes", Box],
+  ["/images", "Images", Layers],
+  ["/registries", "Registries", Database],
+  ["/members", "Members", Users],
+  ["/api-tokens", "API tokens", KeyRound],
+  ["/audit-log", "Audit log", ScrollText],
+  ["/settings", "Settings", Settings],
+  ["/operators", "Operators", Shield],
+] as const;
 
 /** What is around the page of somebody who is signed in: workspace, navigation, and the way out. */
 export function Shell() {
@@ -64,6 +92,7 @@ function ShellBody() {
 
 function Side({ onLeave }: { onLeave?: () => void }) {
   const { workspaces, workspace } = useMaybeWorkspace();
+  const { data: account } = useQuery(accountQuery);
   const navigate = useNavigate();
   const [leaving, setLeaving] = useState(false);
   const [error, setError] = useState<unknown>();
@@ -104,15 +133,22 @@ function Side({ onLeave }: { onLeave?: () => void }) {
       </label>
       <nav aria-label="Main">
         <ul>
-          <li>
-            <Link to="/sandboxes" activeProps={{ "aria-current": "page" }} onClick={onLeave}>
-              <Box aria-hidden /> Sandboxes
-            </Link>
-          </li>
+          {pages
+            .filter(([to]) => to !== "/operators" || account?.isOperator)
+            .map(([to, text, Icon]) => (
+              <li key={to}>
+                <Link to={to} activeProps={{ "aria-current": "page" }} onClick={onLeave}>
+                  <Icon aria-hidden /> {text}
+                </Link>
+              </li>
+            ))}
         </ul>
       </nav>
       <div className="side-end">
         {error !== undefined && <Problem error={error} />}
+        <p className="who" title={account?.username}>
+          {account?.username}
+        </p>
         <div className="side-tools">
           <Button kind="quiet" icon={<LogOut aria-hidden />} busy={leaving} onClick={leave}>
             Sign out

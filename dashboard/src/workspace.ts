@@ -7,7 +7,7 @@ import { api } from "./api.ts";
 const remembered = "sandgate.workspace";
 
 /** All workspaces of the user, the newest first. */
-const workspacesQuery = {
+export const workspacesQuery = {
   queryKey: ["workspaces"],
   queryFn: async ({ signal }: { signal: AbortSignal }): Promise<Workspace[]> =>
     api.workspaces.list({ limit: 500, signal }),
@@ -39,3 +39,6 @@ export function useWorkspace(): { workspace: Workspace; sandgate: Sandgate } {
   const sandgate = useMemo(() => api.forWorkspace(workspace.id), [workspace.id]);
   return { workspace, sandgate };
 }
+
+/** Whether the user's role in the workspace allows what an admin may do there. */
+export const isAdmin = ({ role }: Workspace): boolean => role !== "member";

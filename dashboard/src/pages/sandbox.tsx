@@ -11,7 +11,13 @@ import { Problem } from "../ui/problem.tsx";
 import { Distance, spell } from "../ui/time.tsx";
 import { useWorkspace } from "../workspace.ts";
 
-const tabs = [["overview", "Overview", "/sandboxes/$sandboxId"]] as const;
+const tabs = [
+  ["overview", "Overview", "/sandboxes/$sandboxId"],
+  ["logs", "Logs", "/sandboxes/$sandboxId/logs"],
+  ["metrics", "Metrics", "/sandboxes/$sandboxId/metrics"],
+  ["terminal", "Terminal", "/sandboxes/$sandboxId/terminal"],
+  ["files", "Files", "/sandboxes/$sandboxId/files"],
+] as const;
 
 /** What the tabs of a sandbox have above them. */
 export function SandboxPage() {

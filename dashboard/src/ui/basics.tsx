@@ -30,7 +30,7 @@ export function IconButton({ label, children, ...rest }: ButtonProps & { label: 
 }
 
 /** A text beside something that can have the focus; it shows on hover and on focus. */
-function Hint({ text, children }: { text: string; children: ReactElement }) {
+export function Hint({ text, children }: { text: string; children: ReactElement }) {
   return (
     <Tooltip.Root>
       <Tooltip.Trigger render={children} delay={400} />
@@ -191,7 +191,7 @@ export function Empty({ title, children, curl }: { title: string; children?: Rea
   );
 }
 
-function Tag({ children }: { children: ReactNode }) {
+export function Tag({ children }: { children: ReactNode }) {
   return <span className="tag">{children}</span>;
 }
 

@@ -1,0 +1,172 @@
+import type { ProcessRecord, Terminal as RemoteTerminal, Sandbox } from "@sandgate/client";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useNavigate, useSearch } from "@tanstack/react-router";
+import { FitAddon } from "@xterm/addon-fit";
+import { Terminal as Screen } from "@xterm/xterm";
+import { Plus, X } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import { curlLine } from "../curl.ts";
+import { useSandbox } from "../sandbox-queries.ts";
+import { Button, Empty, IconButton, Loading } from "../ui/basics.tsx";
+import { Problem } from "../ui/problem.tsx";
+import "@xterm/xterm/css/xterm.css";
+import "../styles/terminal.css";
+
+const listMs = 5_000;
+
+/** Terminals in a sandbox. They run on when the page is left, and are found again. */
+export function TerminalPage() {
+  const { sandbox, record, key } = useSandbox();
+  const { process: asked } = useSearch({ from: "/shell/sandboxes/$sandboxId/terminal" });
+  const navigate = useNavigate({ from: "/sandboxes/$sandboxId/terminal" });
+  const queries = useQueryClient();
+  const isReady = record.state === "ready";
+  const running = useQuery({
+    queryKey: [...key, "terminals"],
+    queryFn: async ({ signal }) => {
+      const processes = await sandbox.commands.list({ state: "running", signal });
+      return processes.filter(({ pty }) => pty !== null).toReversed();
+    },
+    enabled: isReady,
+    refetchInterval: listMs,
+  });
+  const read = () => queries.invalidateQueries({ queryKey: [...key, "terminals"] });
+  const show = (id: string | undefined) =>
+    navigate({ search: (old) => ({ ...old, process: id }), replace: asked === undefined });
+  const start = useMutation({
+    mutationFn: async () => {
+      const terminal = await sandbox.pty.create({ cols: 100, rows: 30 });
+      // The screen attaches to it.
+      terminal.close();
+      return terminal.id;
+    },
+    onSuccess: async (id) => {
+      await read();
+      await show(id);
+    },
+  });
+  const end = useMutation({
+    mutationFn: async (id: string) => (await sandbox.commands.connect(id)).kill(),
+    onSuccess: read,
+  });
+  if (!isReady) {
+    return (
+      <Empty title="No terminal">
+        <p>A sandbox has terminals while it is ready.</p>
+      </Empty>
+    );
+  }
+  const terminals = running.data ?? [];
+  const current = terminals.find(({ id }) => id === asked) ?? terminals[0];
+  return (
+    <>
+      <div className="terminal-bar">
+        {terminals.map((terminal, i) => (
+          <span key={terminal.id} className="terminal-tab" data-current={terminal.id === current?.id}>
+            <button
+              type="button"
+              aria-pressed={terminal.id === current?.id}
+              onClick={() => show(terminal.id)}
+            >{`Terminal ${i + 1}`}</button>
+            <IconButton label={`End terminal ${i + 1}`} onClick={() => end.mutate(terminal.id)}>
+              <X aria-hidden />
+            </IconButton>
+          </span>
+        ))}
+        <Button className="small" icon={<Plus aria-hidden />} busy={start.isPending} onClick={() => start.mutate()}>
+          New terminal
+        </Button>
+      </div>
+      {[running.error, start.error, end.error].map((error, i) => (error ? <Problem key={i} error={error} /> : null))}
+      {running.isPending && <Loading what="Looking for terminals" />}
+      {running.data && !current && (
+        <Empty
+          title="No terminal is open"
+          curl={curlLine("POST", `/sandboxes/${record.name}/exec`, { command: "uname -a" })}
+        >
+          <p>
+            A terminal runs a shell in the sandbox. It stays when you leave this page, and is here when you come back.
+          </p>
+          <p>
+            <Button kind="primary" icon={<Plus aria-hidden />} busy={start.isPending} onClick={() => start.mutate()}>
+              Open a terminal
+            </Button>
+          </p>
+        </Empty>
+      )}
+      {current && <TerminalScreen key={current.id} sandbox={sandbox} terminal={current} onEnd={read} />}
+    </>
+  );
+}
+
+function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd(): void }) {
+  const { sandbox, terminal, onEnd } = o;
+  const { id } = terminal;
+  const box = useRef<HTMLDivElement>(null);
+  const [status, setStatus] = useState("Connecting");
+  const [error, setError] = useState<unknown>();
+  const whenOver = useRef(onEnd);
+  whenOver.current = onEnd;
+
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const style = getComputedStyle(element);
+    const screen = new Screen({
+      fontFamily: style.fontFamily,
+      fontSize: 13,
+      lineHeight: 1.15,
+      cursorBlink: true,
+      scrollback: 10_000,
+      screenReaderMode: true,
+      theme: { background: style.backgroundColor, foreground: style.color, cursor: style.color },
+    });
+    const fit = new FitAddon();
+    screen.loadAddon(fit);
+    screen.open(element);
+    fit.fit();
+    const controller = new AbortController();
+    let remote: RemoteTerminal | undefined;
+    const observer = new ResizeObserver(() => fit.fit());
+    observer.observe(element);
+    screen.onData((text) => remote?.write(text));
+    screen.onBinary((text) => remote?.write(Uint8Array.from(text, (each) => each.charCodeAt(0))));
+    screen.onResize(({ cols, rows }) => void remote?.resize({ cols, rows }));
+    async function attach() {
+      remote = await sandbox.pty.connect(id, {
+        cols: screen.cols,
+        rows: screen.rows,
+        signal: controller.signal,
+        onData: (data) => screen.write(data),
+        onConnection: (isConnected) => setStatus(isConnected ? "Connected" : "Connecting again"),
+      });
+      if (controller.signal.aborted) return remote.close();
+      screen.focus();
+      await remote.wait();
+      if (controller.signal.aborted) return;
+      setStatus("Ended");
+      whenOver.current();
+    }
+    attach().catch((thrown: unknown) => {
+      if (!controller.signal.aborted) setError(thrown);
+    });
+    return () => {
+      controller.abort();
+      remote?.close();
+      observer.disconnect();
+      screen.dispose();
+    };
+  }, [sandbox, id]);
+
+  return (
+    <>
+      {error !== undefined && <Problem error={error} />}
+      <section className="terminal" aria-label="Terminal">
+        <div ref={box} className="terminal-screen" />
+      </section>
+      <p className="muted log-status" role="status">
+        {status}
+      </p>
+    </>
+  );
+}

@@ -1,0 +1,62 @@
+import type { List, Page } from "@sandgate/client";
+import { keepPreviousData, type QueryKey, type UseQueryResult, useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Loading } from "./basics.tsx";
+import { Pager } from "./pager.tsx";
+import { Problem } from "./problem.tsx";
+
+/** Reads the page of a list that a cursor is for; the first without one. */
+export function usePage<T>(o: {
+  key: QueryKey;
+  list(): List<T>;
+  cursor: string | undefined;
+  refetchInterval?: number | ((page: Page<T> | undefined) => number);
+}): UseQueryResult<Page<T>> {
+  const { refetchInterval: interval } = o;
+  return useQuery({
+    queryKey: [...o.key, o.cursor],
+    queryFn: ({ signal }) => o.list().page(o.cursor, { signal }),
+    placeholderData: keepPreviousData,
+    refetchInterval: ({ state: { data } }) => (typeof interval === "function" ? interval(data) : (interval ?? false)),
+  });
+}
+
+/** A page of a list: its rows, or what to do first where there are none; and the way to the next page. */
+export function Rows<T>(o: {
+  page: UseQueryResult<Page<T>>;
+  cursor: string | undefined;
+  onTurn(cursor: string | undefined): void;
+  /** What the list is, for those who hear the page. */
+  caption: string;
+  columns: readonly string[];
+  empty: ReactNode;
+  children(item: T): ReactNode;
+}) {
+  const { data, error, isPending } = o.page;
+  const items = data?.items ?? [];
+  return (
+    <>
+      {error && <Problem error={error} />}
+      {isPending && !error && <Loading />}
+      {data && items.length === 0 && !error && o.empty}
+      {items.length > 0 && (
+        <div className="table-box">
+          <table className="stacked">
+            <caption className="visually-hidden">{o.caption}</caption>
+            <thead>
+              <tr>
+                {o.columns.map((column) => (
+                  <th key={column} scope="col">
+                    {column}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>{items.map(o.children)}</tbody>
+          </table>
+        </div>
+      )}
+      <Pager cursor={o.cursor} nextCursor={data?.nextCursor ?? null} onTurn={o.onTurn} />
+    </>
+  );
+}
