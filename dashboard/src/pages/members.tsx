@@ -168,20 +168,23 @@ function WorkspaceCard() {
         <p className="muted">Admins change its name.</p>
       )}
       {workspace.role === "owner" && (
-        <Confirm
-          trigger={<Button kind="danger">Delete</Button>}
-          title={`Delete ${workspace.name}?`}
-          action="Delete workspace"
-          run={async () => {
-            await sandgate.workspaces.delete(workspace.id);
-            await read();
-            await show(undefined);
-          }}
-        >
-          <p>
-            Its sandboxes are stopped, and its images, registries, logs and members are gone. Nothing brings them back.
-          </p>
-        </Confirm>
+        <div className="form-end">
+          <Confirm
+            trigger={<Button kind="danger">Delete</Button>}
+            title={`Delete ${workspace.name}?`}
+            action="Delete workspace"
+            run={async () => {
+              await sandgate.workspaces.delete(workspace.id);
+              await read();
+              await show(undefined);
+            }}
+          >
+            <p>
+              Its sandboxes are stopped, and its images, registries, logs and members are gone. Nothing brings them
+              back.
+            </p>
+          </Confirm>
+        </div>
       )}
       <FormDialog title="New workspace" open={making} onClose={() => setMaking(false)}>
         <Form

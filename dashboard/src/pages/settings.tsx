@@ -111,7 +111,9 @@ function Sessions() {
               <th scope="col">Address</th>
               <th scope="col">Begun</th>
               <th scope="col">Last seen</th>
-              <th scope="col">Actions</th>
+              <th scope="col" className="end">
+                Actions
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -179,7 +181,9 @@ function Identities() {
             <th scope="col">Provider</th>
             <th scope="col">Account</th>
             <th scope="col">Linked</th>
-            <th scope="col">Actions</th>
+            <th scope="col" className="end">
+              Actions
+            </th>
           </tr>
         </thead>
         <tbody>

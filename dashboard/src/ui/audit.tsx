@@ -133,7 +133,7 @@ export function AuditRow({ entry, nameOf }: { entry: AuditEntry; nameOf(userId: 
         <strong>{action}</strong>
         {count > 1 && <span className="muted"> {count} times</span>}
       </td>
-      <td data-label="By">
+      <td className="line" data-label="By">
         {actor ? (
           (nameOf(actor.userId) ?? <span className="mono">{actor.userId}</span>)
         ) : (
@@ -143,7 +143,7 @@ export function AuditRow({ entry, nameOf }: { entry: AuditEntry; nameOf(userId: 
       </td>
       <td className="mono">{target && `${target.type} ${target.id}`}</td>
       <td>{outcome === "success" ? "success" : <span className="field-problem">{outcome}</span>}</td>
-      <td className="mono" data-label="Address">
+      <td className="mono line" data-label="Address">
         {address}
       </td>
       <td className="mono request" data-label="Request">

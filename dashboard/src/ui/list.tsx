@@ -46,7 +46,7 @@ export function Rows<T>(o: {
             <thead>
               <tr>
                 {o.columns.map((column) => (
-                  <th key={column} scope="col">
+                  <th key={column} scope="col" className={column === "Actions" ? "end" : undefined}>
                     {column}
                   </th>
                 ))}
