@@ -48,6 +48,16 @@ onSessionChange(() => {
 });
 applyTheme();
 
+// After an upgrade a page that was open looks for files of the version before. The new one has others.
+const reloadedKey = "sandgate.reloaded";
+const reloadPauseMs = 60_000;
+window.addEventListener("vite:preloadError", (event) => {
+  if (Date.now() - Number(sessionStorage.getItem(reloadedKey)) < reloadPauseMs) return;
+  event.preventDefault();
+  sessionStorage.setItem(reloadedKey, String(Date.now()));
+  location.reload();
+});
+
 const root = document.getElementById("root");
 if (root) {
   createRoot(root).render(

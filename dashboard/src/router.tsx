@@ -127,6 +127,11 @@ const filesRoute = createRoute({
   component: lazyRouteComponent(() => import("./pages/files.tsx"), "Files"),
 });
 
+const portsRoute = createRoute({
+  getParentRoute: () => sandboxRoute,
+  path: "/ports",
+  component: lazyRouteComponent(() => import("./pages/ports.tsx"), "Ports"),
+});
 const imagesRoute = createRoute({
   getParentRoute: () => shellRoute,
   path: "/images",
@@ -175,7 +180,7 @@ const routeTree = rootRoute.addChildren([
     homeRoute,
     sandboxesRoute,
     newSandboxRoute,
-    sandboxRoute.addChildren([overviewRoute, logsRoute, metricsRoute, terminalRoute, filesRoute]),
+    sandboxRoute.addChildren([overviewRoute, logsRoute, metricsRoute, terminalRoute, filesRoute, portsRoute]),
     imagesRoute,
     registriesRoute,
     membersRoute,

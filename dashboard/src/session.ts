@@ -94,6 +94,18 @@ export async function signIn(credentials: { username: string; password: string; 
   await keepToken(await request("POST", "session", credentials));
 }
 
+/** Which ways to sign in there are. */
+export interface SignInOptions {
+  providers: string[];
+  registration_open: boolean;
+  recaptcha: boolean;
+  redirect_uri: string;
+}
+
+export async function readSignInOptions(): Promise<SignInOptions> {
+  return (await request("GET", "session")).json();
+}
+
 /** Takes over the session that single sign-on has begun. */
 export async function adoptSession(refreshToken: string): Promise<void> {
   await keepToken(await request("PUT", "session", { refresh_token: refreshToken }));

@@ -31,3 +31,8 @@ export function takeSsoResult(): SsoResult {
 
 /** Why the sign-in that brought the browser here failed. */
 export const ssoFailure = (): SsoResult | undefined => failure;
+
+/** Notes that this tab begins a sign-in, so that nobody else's link signs its reader in. */
+export function beginSso(): void {
+  sessionStorage.setItem(key, "begun");
+}

@@ -71,11 +71,11 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
     await button("New image").click();
     await page.getByLabel("Name", { exact: true }).fill("toolbox");
     await page.getByLabel("Image", { exact: true }).fill("docker.io/library/busybox:1.36.1");
-    await page.getByLabel("Memory").fill("128");
+    await page.getByLabel("Memory").fill("256");
     expect(await findFlaws(page)).toEqual([]);
     await widen();
     await button("Save").click();
-    await row("toolbox").getByText("128 MiB").waitFor();
+    await row("toolbox").getByText("256 MiB").waitFor();
     await row("toolbox").getByRole("button", { name: "Disable" }).click();
     await row("toolbox").getByText("disabled").waitFor();
     await button("Edit toolbox").click();
@@ -103,7 +103,7 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
     expect(await findFlaws(page)).toEqual([]);
     await widen();
     await button("New registry").click();
-    await page.getByLabel("Name").fill("private");
+    await page.getByLabel("Name", { exact: true }).fill("private");
     await page.getByLabel("Address").fill("http://127.0.0.1:1");
     await page.getByLabel("Username").fill("ada");
     await page.getByLabel("Password").fill("secret");
@@ -187,7 +187,7 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
   test("a second factor is set up by its QR code, then needed at the sign-in, and turned off", async () => {
     await signInAt("/settings", ada);
     await button("Set up").click();
-    await page.getByLabel("Password", { exact: true }).fill(ada.password);
+    await page.getByRole("dialog").getByLabel("Password").fill(ada.password);
     await button("Go on").click();
     await page.getByRole("img", { name: "QR code of the key" }).waitFor();
     expect(await findFlaws(page)).toEqual([]);

@@ -186,7 +186,7 @@ function ImageDialog({ id, onClose, onSaved }: { id: string; onClose(): void; on
             type="number"
             unit="MiB"
             optional
-            min={1}
+            min={256}
             defaultValue={old?.memoryMb ?? 1024}
           />
           <TextField

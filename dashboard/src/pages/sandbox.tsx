@@ -17,6 +17,7 @@ const tabs = [
   ["metrics", "Metrics", "/sandboxes/$sandboxId/metrics"],
   ["terminal", "Terminal", "/sandboxes/$sandboxId/terminal"],
   ["files", "Files", "/sandboxes/$sandboxId/files"],
+  ["ports", "Ports", "/sandboxes/$sandboxId/ports"],
 ] as const;
 
 /** What the tabs of a sandbox have above them. */

@@ -34,8 +34,8 @@ export function SecondFactor() {
     ...(fields.exact("password") && { password: fields.exact("password") }),
   });
   return (
-    <section className="card" aria-labelledby="second-factor">
-      <h2 id="second-factor">Second factor</h2>
+    <section className="card">
+      <h2>Second factor</h2>
       {factor.isPending && <Loading />}
       {factor.isError && <Problem error={factor.error} />}
       {recoveryCodes && <RecoveryCodes codes={recoveryCodes} onClose={() => setRecoveryCodes(undefined)} />}

@@ -33,8 +33,8 @@ export function Settings() {
 function Password() {
   const [done, setDone] = useState(false);
   return (
-    <section className="card" aria-labelledby="password">
-      <h2 id="password">Password</h2>
+    <section className="card">
+      <h2>Password</h2>
       <Form
         key={String(done)}
         send={async (fields) => {
@@ -85,9 +85,9 @@ function Sessions() {
   });
   const read = () => queries.invalidateQueries({ queryKey: ["sessions"] });
   return (
-    <section className="card" aria-labelledby="sessions">
+    <section className="card">
       <header>
-        <h2 id="sessions">Sessions</h2>
+        <h2>Sessions</h2>
         <Confirm
           trigger={<Button className="small">End all others</Button>}
           title="End all other sessions?"
@@ -172,8 +172,8 @@ function Identities() {
   if (identities.isError) return <Problem error={identities.error} />;
   if (!identities.data || identities.data.length === 0) return null;
   return (
-    <section className="card" aria-labelledby="identities">
-      <h2 id="identities">Single sign-on</h2>
+    <section className="card">
+      <h2>Single sign-on</h2>
       <table className="stacked">
         <caption className="visually-hidden">Accounts at providers that sign in to yours</caption>
         <thead>
@@ -221,8 +221,8 @@ function Identities() {
 
 function AccountEnd() {
   return (
-    <section className="card" aria-labelledby="end">
-      <h2 id="end">Delete the account</h2>
+    <section className="card">
+      <h2>Delete the account</h2>
       <p className="muted">
         Ends your sessions, tokens and memberships, and deletes the workspaces of which you are the only member, with
         their sandboxes. Nothing brings them back.

@@ -1,8 +1,10 @@
 import { InvalidCredentials, SandgateError } from "@sandgate/client";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useRef, useState } from "react";
-import { signIn } from "../session.ts";
-import { ssoFailure } from "../sso.ts";
+import { apiUrl } from "../api.ts";
+import { readSignInOptions, type SignInOptions, signIn } from "../session.ts";
+import { beginSso, ssoFailure } from "../sso.ts";
 import { useTitle } from "../title.ts";
 import { Button, Field } from "../ui/basics.tsx";
 import { Entry } from "../ui/entry.tsx";
@@ -23,6 +25,7 @@ export function SignIn() {
   const [busy, setBusy] = useState(false);
   const codeInput = useRef<HTMLInputElement>(null);
   const needsCode = otp !== undefined;
+  const { data: options } = useQuery({ queryKey: ["sign-in-options"], queryFn: readSignInOptions });
   useEffect(() => {
     if (needsCode) codeInput.current?.focus();
   }, [needsCode]);
@@ -104,11 +107,42 @@ export function SignIn() {
         ) : (
           <p className="entry-links">
             <Link to="/forgot-password">Forgot password?</Link>
-            <Link to="/create-account">Create account</Link>
+            {options?.registration_open !== false && <Link to="/create-account">Create account</Link>}
           </p>
         )}
       </form>
+      {options?.recaptcha && (
+        <p className="notice">
+          This installation checks sign-ins by reCAPTCHA, which this page can't show. Sign in by a provider.
+        </p>
+      )}
+      {!needsCode && options && options.providers.length > 0 && <Providers options={options} />}
     </Entry>
+  );
+}
+
+const providerNames: Record<string, string> = { google: "Google", microsoft: "Microsoft", github: "GitHub" };
+
+function Providers({ options }: { options: SignInOptions }) {
+  const query = new URLSearchParams({ redirect_uri: options.redirect_uri });
+  return (
+    <>
+      <p className="or">or</p>
+      <div className="stack">
+        {options.providers.map((provider) => (
+          <Button
+            key={provider}
+            className="wide"
+            onClick={() => {
+              beginSso();
+              location.assign(`${apiUrl}/auth/sso/${provider}?${query}`);
+            }}
+          >
+            Sign in with {providerNames[provider] ?? provider}
+          </Button>
+        ))}
+      </div>
+    </>
   );
 }
 

@@ -17,6 +17,13 @@ const path = "/dashboard/session";
 /** What scripts of the page get to see of a session. */
 const AccessToken = Type.Object({ access_token: Type.String(), expires_in: Type.Integer() });
 
+const SignInOptions = Type.Object({
+  providers: Type.Array(Type.String()),
+  registration_open: Type.Boolean(),
+  recaptcha: Type.Boolean(),
+  redirect_uri: Type.String(),
+});
+
 /**
  * The dashboard's session: the sign-in, refresh and sign-out of the API, with the refresh token in a cookie that scripts
  * can't read and that nothing else accepts. Each request has to come from a page of this server.
@@ -36,6 +43,23 @@ export const sessionRoutes: RoutePlugin = async (app, { clients: { identity }, p
     reply.header("set-cookie", sessionCookie(site, { refreshToken, maxAgeSeconds: refreshExpiresInSeconds }));
     return { access_token: accessToken, expires_in: expiresInSeconds };
   }
+
+  app.get(
+    path,
+    {
+      config: { rules: { rpc: rpc.getSignInOptions } },
+      schema: { hide: true, response: { 200: SignInOptions } },
+    },
+    async (request) => {
+      const { providers, registrationOpen, recaptcha } = await identity.getSignInOptions({}, callFor(request));
+      return {
+        providers,
+        registration_open: registrationOpen,
+        recaptcha,
+        redirect_uri: `${publicUrl()}/dashboard/sign-in`,
+      };
+    },
+  );
 
   app.post(
     path,

@@ -14,6 +14,8 @@ export function createSessionHandlers(o: {
   singleSignOn: SingleSignOn;
   recaptcha: Recaptcha;
   keys: SigningKeys;
+  registration: "open" | "closed";
+  recaptchaSecret: string | undefined;
 }) {
   const { sessions, singleSignOn, recaptcha, keys } = o;
   return {
@@ -23,6 +25,12 @@ export function createSessionHandlers(o: {
       const client = toClientInfo(request.client);
       return { tokens: await sessions.signIn({ username, password, otp }, client, call) };
     },
+
+    getSignInOptions: async () => ({
+      providers: [...singleSignOn.providers],
+      registrationOpen: o.registration === "open",
+      recaptcha: o.recaptchaSecret !== undefined,
+    }),
 
     async startSso({ provider, redirectUri }, context) {
       const started = await singleSignOn.start(provider, redirectUri, callOf(context));

@@ -113,9 +113,6 @@ export function parseSsoSettings(settings: SsoSettings): ProviderSettings[] {
       problems.push(`${names.redirectUris.name} has "${uri}", which is not an http or https URL without a fragment`);
     }
   }
-  if (providers.length > 0 && redirectUris.length === 0) {
-    problems.push(`${names.redirectUris.name} is missing, which single sign-on needs`);
-  }
   if (problems.length > 0) throw new SettingsError(problems);
   return providers;
 }

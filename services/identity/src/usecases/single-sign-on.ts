@@ -53,6 +53,8 @@ export type SsoOutcome<T> =
  * provider that isn't set up.
  */
 export interface SingleSignOn {
+  /** The names of the providers that are set up. */
+  readonly providers: readonly string[];
   /**
    * The first of the configured addresses is the default. Throws VALIDATION_ERROR for an address that isn't one of
    * them.
@@ -164,10 +166,15 @@ export function createSingleSignOn(o: {
     return user;
   }
 
+  // The dashboard is an application of every installation.
+  const redirectUris = [...o.redirectUris, `${publicUrl}/dashboard/sign-in`];
+
   return {
+    providers: [...o.providers.keys()],
+
     async start(name, given, call) {
       const provider = providerOf(name);
-      const redirectUri = given === undefined ? o.redirectUris[0] : o.redirectUris.find((uri) => uri === given);
+      const redirectUri = given === undefined ? redirectUris[0] : redirectUris.find((uri) => uri === given);
       if (redirectUri === undefined) {
         throw invalid("redirect_uri", "must exactly match one of the addresses that an operator has set");
       }
