@@ -22,7 +22,7 @@ import { accountQuery } from "./account.ts";
 import { signOut } from "./session.ts";
 import { chooseTheme, chosenTheme, themes } from "./theme.ts";
 import { useTitle } from "./title.ts";
-import { Button, IconButton, Loading } from "./ui/basics.tsx";
+import { Button, Field, IconButton, Loading } from "./ui/basics.tsx";
 import { Brand } from "./ui/brand.tsx";
 import { Problem } from "./ui/problem.tsx";
 import { rememberWorkspace, useMaybeWorkspace } from "./workspace.ts";
@@ -113,24 +113,26 @@ function Side({ onLeave }: { onLeave?: () => void }) {
           </button>
         )}
       </div>
-      <label className="field">
-        <span className="legend">Workspace</span>
-        <select
-          value={workspace?.id ?? ""}
-          onChange={(event) => {
-            rememberWorkspace(event.target.value);
-            navigate({ to: "/sandboxes", search: { workspace: event.target.value } });
-            onLeave?.();
-          }}
-        >
-          {!workspace && <option value="">None</option>}
-          {workspaces.map(({ id, name }) => (
-            <option key={id} value={id}>
-              {name}
-            </option>
-          ))}
-        </select>
-      </label>
+      <Field label="Workspace">
+        {(control) => (
+          <select
+            {...control}
+            value={workspace?.id ?? ""}
+            onChange={(event) => {
+              rememberWorkspace(event.target.value);
+              navigate({ to: "/sandboxes", search: { workspace: event.target.value } });
+              onLeave?.();
+            }}
+          >
+            {!workspace && <option value="">None</option>}
+            {workspaces.map(({ id, name }) => (
+              <option key={id} value={id}>
+                {name}
+              </option>
+            ))}
+          </select>
+        )}
+      </Field>
       <nav aria-label="Main">
         <ul>
           {pages

@@ -41,7 +41,7 @@ export async function openDashboardPlatform(settings: Record<string, string> = {
     problems,
     async newContext() {
       const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
-      context.setDefaultTimeout(Number(process.env.DASH_T ?? actionTimeoutMs));
+      context.setDefaultTimeout(actionTimeoutMs);
       context.on("page", (page) => {
         page.on("pageerror", (error) => problems.push(error.message));
         // A refused request is an error in the console too.

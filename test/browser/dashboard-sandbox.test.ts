@@ -125,7 +125,7 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
   test("files are browsed, made, edited, uploaded, downloaded, moved and deleted", async () => {
     await signInAt("/files?path=/tmp");
     await page.getByRole("button", { name: "New folder" }).click();
-    await page.getByLabel("Name").fill("made");
+    await page.getByLabel("Name", { exact: true }).fill("made");
     await page.getByRole("button", { name: "Create" }).click();
     await page.getByRole("link", { name: "made", exact: true }).click();
     await page.getByRole("heading", { name: "This folder is empty" }).waitFor();
@@ -170,5 +170,37 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await page.getByRole("button", { name: "Save" }).click();
     await page.getByRole("alert").waitFor();
     expect(await exec("cat /tmp/shared.txt")).toBe("theirs\n");
+  });
+
+  test("ports show what listens, open in a tab, are shared with a token, and closed again", async () => {
+    await signInAt("/ports");
+    const listening = page.getByRole("table", { name: "Ports that something listens on" });
+    await listening.getByRole("row").filter({ hasText: "8080" }).waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+
+    await widen();
+    const [opened] = await Promise.all([
+      context.waitForEvent("page"),
+      listening.getByRole("button", { name: "Open" }).click(),
+    ]);
+    await opened.getByText("Sandgate").first().waitFor();
+    expect(new URL(opened.url()).host).not.toBe(new URL(dashboard.platform.url).host);
+    await opened.close();
+    dashboard.problems.splice(0);
+    const shared = page.getByRole("table", { name: "Addresses of ports" });
+    await shared.getByRole("row").filter({ hasText: "8080" }).waitFor();
+
+    await listening.getByRole("button", { name: "Share" }).click();
+    await page.getByLabel("Time to live").fill("600");
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await page.getByRole("dialog").getByRole("button", { name: "Share" }).click();
+    const made = page.getByRole("region", { name: "New address" });
+    await made.getByText("X-Sandgate-Token").waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await shared.getByRole("button", { name: "Revoke" }).first().click();
+    await page.getByRole("button", { name: "Revoke address" }).click();
+    await expect.poll(() => shared.getByRole("button", { name: "Revoke" }).count()).toBe(1);
   });
 });

@@ -194,12 +194,17 @@ describe.runIf(isAvailable)("the dashboard", () => {
       const [, asset] = /\/assets\/(.+)$/.exec(new URL(request.url()).pathname) ?? [];
       if (asset) loaded.add(asset);
     });
-    await signInAt("/");
+    await dashboard.open(page, "/");
+    await page.getByLabel("Email").fill(dashboard.platform.admin.username);
+    await page.getByLabel("Password").fill(dashboard.platform.admin.password);
+    // By the keyboard: what the mouse is over is loaded ahead.
+    await page.keyboard.press("Enter");
+    await heading("Sandboxes").waitFor();
     await page.waitForLoadState("networkidle");
     const sizes = [...loaded].map(async (asset) => gzipSync(await readFile(join(dist, "assets", asset))).length);
     const total = (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0);
     expect(total).toBeGreaterThan(50_000);
-    expect(total).toBeLessThan(maxFirstLoadBytes);
+    expect(total, [...loaded].join(" ")).toBeLessThan(maxFirstLoadBytes);
     for await (const file of glob("assets/*.js", { cwd: dist })) {
       expect([file, (await readFile(join(dist, `${file}.br`))).length > 0]).toEqual([file, true]);
     }

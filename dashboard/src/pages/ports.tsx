@@ -65,12 +65,7 @@ export function Ports() {
           </Empty>
         )}
         {ports.length > 0 && (
-          <ListeningPorts
-            ports={ports}
-            previews={previews.data ?? []}
-            onShare={setSharing}
-            onOpened={read}
-          />
+          <ListeningPorts ports={ports} previews={previews.data ?? []} onShare={setSharing} onOpened={read} />
         )}
       </section>
       <section className="card">

@@ -1,4 +1,4 @@
-import { InvalidCredentials, SandgateError } from "@sandgate/client";
+import { SandgateError } from "@sandgate/client";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useRef, useState } from "react";
@@ -12,7 +12,9 @@ import { Problem } from "../ui/problem.tsx";
 
 /** Whether the right password was given, and a code of the second factor is wanted as well. */
 const wantsCode = (error: unknown) =>
-  error instanceof InvalidCredentials && error.details.some(({ field }) => field === "body.otp");
+  error instanceof SandgateError &&
+  error.code === "invalid_credentials" &&
+  error.details.some(({ field }) => field === "body.otp");
 
 export function SignIn() {
   useTitle("Sign in");

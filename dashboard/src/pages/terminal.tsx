@@ -25,7 +25,7 @@ export function TerminalPage() {
     queryKey: [...key, "terminals"],
     queryFn: async ({ signal }) => {
       const processes = await sandbox.commands.list({ state: "running", signal });
-      return processes.filter(({ pty }) => pty !== null).toReversed();
+      return processes.filter(({ pty }) => pty !== null).toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
     },
     enabled: isReady,
     refetchInterval: listMs,
@@ -127,10 +127,13 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
     fit.fit();
     const controller = new AbortController();
     let remote: RemoteTerminal | undefined;
+    /** Typed before there was a connection. */
+    const early: (string | Uint8Array)[] = [];
+    const write = (data: string | Uint8Array) => (remote ? remote.write(data) : early.push(data));
     const observer = new ResizeObserver(() => fit.fit());
     observer.observe(element);
-    screen.onData((text) => remote?.write(text));
-    screen.onBinary((text) => remote?.write(Uint8Array.from(text, (each) => each.charCodeAt(0))));
+    screen.onData(write);
+    screen.onBinary((text) => write(Uint8Array.from(text, (each) => each.charCodeAt(0))));
     screen.onResize(({ cols, rows }) => void remote?.resize({ cols, rows }));
     async function attach() {
       remote = await sandbox.pty.connect(id, {
@@ -141,6 +144,7 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
         onConnection: (isConnected) => setStatus(isConnected ? "Connected" : "Connecting again"),
       });
       if (controller.signal.aborted) return remote.close();
+      for (const data of early) remote.write(data);
       screen.focus();
       await remote.wait();
       if (controller.signal.aborted) return;

@@ -30,7 +30,7 @@ export function IconButton({ label, children, ...rest }: ButtonProps & { label: 
 }
 
 /** A text beside something that can have the focus; it shows on hover and on focus. */
-export function Hint({ text, children }: { text: string; children: ReactElement }) {
+function Hint({ text, children }: { text: string; children: ReactElement }) {
   return (
     <Tooltip.Root>
       <Tooltip.Trigger render={children} delay={400} />

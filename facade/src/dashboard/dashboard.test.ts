@@ -29,6 +29,7 @@ beforeAll(async () => {
     dashboardFolder: folder,
     handlers: {
       identity: {
+        getSignInOptions: () => ({ providers: ["github"], registrationOpen: false, recaptcha: true }),
         signIn: ({ otp }) => {
           if (otp === "wrong") throw new DomainError("INVALID_CREDENTIALS", "Wrong.");
           return { tokens: tokensAfter("first") };
@@ -155,6 +156,15 @@ describe("its session", () => {
   const cookie = (value: string, seconds: number) =>
     `__Host-sandgate-session=${value}; Max-Age=${seconds}; Path=/; Secure; HttpOnly; SameSite=Strict`;
   const having = (value: string) => ({ headers: { cookie: `other=1; __Host-sandgate-session=${value}` } });
+
+  test("says which ways to sign in there are, and where providers send the browser", async () => {
+    expect((await get("/dashboard/session")).json()).toEqual({
+      providers: ["github"],
+      registration_open: false,
+      recaptcha: true,
+      redirect_uri: "https://api.test/v/dashboard/sign-in",
+    });
+  });
 
   test("begins with a cookie that scripts can't read, and shows them the access token alone", async () => {
     const response = await send("POST", "", { body: credentials });

@@ -176,6 +176,9 @@ describe("a sign-in by a provider", () => {
       redirectUri: redirectUris[1],
     });
     const near = ["https://app.test/done/", "https://app.test/don", "https://app.test/Done", "http://app.test/done"];
+    // The dashboard's, without being named.
+    const dashboard = `${publicUrl}/dashboard/sign-in`;
+    expect(await finish(await visit(await start("google", dashboard)))).toMatchObject({ redirectUri: dashboard });
     for (const redirectUri of [...near, "https://app.test/done?", "https://app.test/done#", " https://app.test/done"]) {
       await expect(identity.startSso({ provider: "google", redirectUri }, nobody())).rejects.toMatchObject({
         reason: "VALIDATION_ERROR",
