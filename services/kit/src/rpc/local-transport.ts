@@ -2,10 +2,12 @@ import {
   create,
   type DescMessage,
   type DescMethod,
+  type DescMethodStreaming,
   type DescMethodUnary,
   fromBinary,
   isMessage,
   type Message,
+  type MessageInitShape,
   type MessageShape,
   toBinary,
 } from "@bufbuild/protobuf";
@@ -21,6 +23,8 @@ import {
   type HandlerContext,
   type Interceptor,
   type MethodImplSpec,
+  type StreamRequest,
+  type StreamResponse,
   type Transport,
   type UnaryRequest,
   type UnaryResponse,
@@ -30,6 +34,7 @@ import { monotonicMs } from "../base/time.ts";
 import { localHeadersKey } from "./context.ts";
 
 type UnarySpec = MethodImplSpec & { kind: "unary" };
+type StreamSpec = Exclude<MethodImplSpec, UnarySpec>;
 type Invoke = ReturnType<Interceptor>;
 type HeadersInit = ConstructorParameters<typeof Headers>[0];
 
@@ -40,32 +45,38 @@ type HeadersInit = ConstructorParameters<typeof Headers>[0];
 const ended = new ConnectError("the call has ended", Code.Canceled);
 
 /**
- * Creates a transport to handlers in this process. Streams use Connect's router transport. Unary calls skip its HTTP
- * framing, which costs several times as much as the rest of a call, but have the same gate, interceptors, request
- * limits, deadline and signal. The handler gets the request as over a network: decoded from its bytes or, where that is
- * the same, copied. A response is passed without encoding, which would take a fifth of a call. It is frozen, so that
- * neither side can change it.
+ * Creates a transport to handlers in this process. Calls skip the HTTP framing of Connect's router transport, which costs
+ * several times as much as the rest of a call, but have the same gate, interceptors, request limits, deadline and
+ * signal. The handler gets a request as over a network: decoded from its bytes or, where that is the same, copied.
+ * Responses, and the messages that a client streams, are passed without encoding, which would take a fifth of a call, and
+ * most of the time of a large file. They are frozen, so that neither side can change them, but for bytes: whoever passes
+ * these on no longer writes to them.
  */
 export function createLocalTransport(
   routes: (router: ConnectRouter) => void,
   options: ConnectRouterOptions,
   readMaxBytes: number,
 ): Transport {
-  const specs = new Map<DescMethod, UnarySpec>();
-  const router = createRouterTransport((inner) => routes(recordUnary(inner, specs)), {
+  const specs = new Map<DescMethod, MethodImplSpec>();
+  const router = createRouterTransport((inner) => routes(recordAll(inner, specs)), {
     router: options,
     transport: { readMaxBytes },
   });
 
   return {
-    stream: (...call) => router.stream(...call),
+    async stream(method, signal, timeoutMs, header, input, values) {
+      const spec = specs.get(method);
+      if (!spec || spec.kind === "unary") return router.stream(method, signal, timeoutMs, header, input, values);
+      const deadlineMs = deadlineOf(timeoutMs, options);
+      const context = new LocalContext(method, header, deadlineMs);
+      const received = receiveEach(spec, method, input, options.readMaxBytes);
+      const answered = answerStream(spec, method, context, received, options);
+      return new LocalStream(method, context, readUntilCanceled(context, signal, deadlineMs, answered));
+    },
     async unary(method, signal, timeoutMs, header, input, values) {
       const spec = specs.get(method);
-      if (!spec) return router.unary(method, signal, timeoutMs, header, input, values);
-      const deadlineMs = timeoutMs !== undefined && timeoutMs > 0 ? timeoutMs : undefined;
-      if (deadlineMs !== undefined && deadlineMs > (options.maxTimeoutMs ?? Number.POSITIVE_INFINITY)) {
-        throw new ConnectError(`timeout ${deadlineMs}ms must be <= ${options.maxTimeoutMs}`, Code.InvalidArgument);
-      }
+      if (spec?.kind !== "unary") return router.unary(method, signal, timeoutMs, header, input, values);
+      const deadlineMs = deadlineOf(timeoutMs, options);
       const request = receive(method.input, create(method.input, input), options.readMaxBytes);
       const context = new LocalContext(method, header, deadlineMs);
       // A handler that ignores its signal goes on running.
@@ -74,6 +85,15 @@ export function createLocalTransport(
       return new LocalResponse(method, context, response);
     },
   };
+}
+
+/** Undefined: none. Throws for one beyond the limit. */
+function deadlineOf(timeoutMs: number | undefined, { maxTimeoutMs }: ConnectRouterOptions): number | undefined {
+  const deadlineMs = timeoutMs !== undefined && timeoutMs > 0 ? timeoutMs : undefined;
+  if (deadlineMs !== undefined && deadlineMs > (maxTimeoutMs ?? Number.POSITIVE_INFINITY)) {
+    throw new ConnectError(`timeout ${deadlineMs}ms must be <= ${maxTimeoutMs}`, Code.InvalidArgument);
+  }
+  return deadlineMs;
 }
 
 /**
@@ -211,6 +231,31 @@ class LocalResponse<I extends DescMessage, O extends DescMessage> implements Una
   }
 }
 
+class LocalStream<I extends DescMessage, O extends DescMessage> implements StreamResponse<I, O> {
+  readonly stream = true;
+  readonly method: DescMethodStreaming<I, O>;
+  readonly message: AsyncIterable<MessageShape<O>>;
+  readonly #context: LocalContext;
+
+  constructor(method: DescMethodStreaming<I, O>, context: LocalContext, message: AsyncIterable<MessageShape<O>>) {
+    this.method = method;
+    this.message = message;
+    this.#context = context;
+  }
+
+  get service() {
+    return this.#context.service;
+  }
+
+  get header() {
+    return this.#context.responseHeader;
+  }
+
+  get trailer() {
+    return this.#context.responseTrailer;
+  }
+}
+
 async function answer(
   { method, impl }: UnarySpec,
   context: LocalContext,
@@ -229,6 +274,87 @@ async function answer(
   return deepFreeze(response.message);
 }
 
+async function* answerStream<I extends DescMessage, O extends DescMessage>(
+  spec: StreamSpec,
+  method: DescMethodStreaming<I, O>,
+  context: LocalContext,
+  message: AsyncIterable<MessageShape<I>>,
+  { requestGate, interceptors = [] }: ConnectRouterOptions,
+): AsyncGenerator<MessageShape<O>> {
+  await requestGate?.(context);
+  context.throwIfAborted();
+  const handle: Invoke = async (request) => {
+    if (!request.stream) throw new Error(`An interceptor made a single call of ${method.name}.`);
+    return new LocalStream(request.method, context, handleStream(spec, request, context));
+  };
+  const invoke = interceptors.reduceRight((next, interceptor) => interceptor(next), handle);
+  const { service, requestMethod, url, signal, requestHeader: header, values: contextValues } = context;
+  const request = {
+    stream: true as const,
+    method,
+    service,
+    requestMethod,
+    url,
+    signal,
+    header,
+    contextValues,
+    message,
+  };
+  const response = await invoke(request);
+  if (!response.stream) throw new Error(`An interceptor made a single call of ${method.name}.`);
+  for await (const each of response.message) {
+    if (!isMessage(each, method.output)) throw new Error(`${method.name} answered a ${each.$typeName}.`);
+    yield deepFreeze(each);
+  }
+}
+
+async function* handleStream(
+  { kind, method, impl }: StreamSpec,
+  { message }: StreamRequest,
+  context: LocalContext,
+): AsyncGenerator<Message> {
+  if (kind === "client_streaming") return yield create(method.output, await impl(message, context));
+  const answers = kind === "bidi_streaming" ? impl(message, context) : impl(await readSingle(message), context);
+  for await (const each of answers) yield create(method.output, each);
+}
+
+async function readSingle(messages: AsyncIterable<Message>): Promise<Message> {
+  for await (const message of messages) return message;
+  throw new ConnectError("the request is missing", Code.Unimplemented);
+}
+
+/** A single request is received as that of a unary call; of those that a client streams, each is bounded by its contract. */
+async function* receiveEach<D extends DescMessage>(
+  { kind }: StreamSpec,
+  { input: desc }: { input: D },
+  messages: AsyncIterable<MessageInitShape<D>>,
+  most: number | undefined,
+): AsyncGenerator<MessageShape<D>> {
+  for await (const given of messages) {
+    const message = create(desc, given);
+    yield kind === "server_streaming" ? receive(desc, message, most)() : deepFreeze(message);
+  }
+}
+
+/** Calls `cancel` when the deadline passes or the caller leaves. Returns a function that stops that. */
+function watchCaller(
+  signal: AbortSignal | undefined,
+  deadlineMs: number | undefined,
+  cancel: (error: ConnectError) => void,
+): () => void {
+  const leave = () => cancel(ConnectError.from(signal?.reason, Code.Canceled));
+  const timer =
+    deadlineMs === undefined
+      ? undefined
+      : setTimeout(() => cancel(new ConnectError("the operation timed out", Code.DeadlineExceeded)), deadlineMs);
+  if (signal?.aborted) leave();
+  else signal?.addEventListener("abort", leave);
+  return () => {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", leave);
+  };
+}
+
 /** Returns the answer, unless the deadline passes or the caller leaves first. Aborts the context in any case. */
 function untilCanceled<T>(
   context: LocalContext,
@@ -237,22 +363,14 @@ function untilCanceled<T>(
   answering: Promise<T>,
 ): Promise<T> {
   return new Promise((resolve, reject) => {
-    const cancel = (error: ConnectError) => {
+    const stop = watchCaller(signal, deadlineMs, (error) => {
       context.abort(error);
       reject(error);
-    };
-    const leave = () => cancel(ConnectError.from(signal?.reason, Code.Canceled));
-    const timer =
-      deadlineMs === undefined
-        ? undefined
-        : setTimeout(() => cancel(new ConnectError("the operation timed out", Code.DeadlineExceeded)), deadlineMs);
+    });
     const end = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", leave);
+      stop();
       context.abort(ended);
     };
-    if (signal?.aborted) leave();
-    else signal?.addEventListener("abort", leave);
     answering.then(
       (answer) => {
         end();
@@ -264,6 +382,56 @@ function untilCanceled<T>(
       },
     );
   });
+}
+
+/** The same for a stream. A caller that stops reading has left. */
+function readUntilCanceled<T>(
+  context: LocalContext,
+  signal: AbortSignal | undefined,
+  deadlineMs: number | undefined,
+  messages: AsyncGenerator<T>,
+): AsyncIterableIterator<T> {
+  let canceled: { error: ConnectError } | undefined;
+  let giveUp: ((error: ConnectError) => void) | undefined;
+  const stop = watchCaller(signal, deadlineMs, (error) => {
+    canceled = { error };
+    context.abort(error);
+    giveUp?.(error);
+  });
+  const end = () => {
+    stop();
+    context.abort(ended);
+  };
+  return {
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+    next() {
+      return new Promise((resolve, reject) => {
+        if (canceled) {
+          end();
+          return reject(canceled.error);
+        }
+        giveUp = reject;
+        messages.next().then(
+          (next) => {
+            if (next.done) end();
+            resolve(next);
+          },
+          (error: unknown) => {
+            end();
+            reject(error);
+          },
+        );
+      });
+    },
+    async return() {
+      end();
+      // One that waits for its next message ends by its signal.
+      messages.return(undefined).catch(() => {});
+      return { done: true, value: undefined };
+    },
+  };
 }
 
 /** Messages with longer texts are encoded, so that the limit of a request's size is enforced. */
@@ -297,11 +465,9 @@ function isPlain(message: Message): boolean {
   );
 }
 
-/** Creates a router that also records unary methods in `specs`, except those with options of their own. */
-function recordUnary(inner: ConnectRouter, specs: Map<DescMethod, UnarySpec>): ConnectRouter {
-  const record = (spec: MethodImplSpec) => {
-    if (spec.kind === "unary") specs.set(spec.method, spec);
-  };
+/** Creates a router that also records methods in `specs`, except those with options of their own. */
+function recordAll(inner: ConnectRouter, specs: Map<DescMethod, MethodImplSpec>): ConnectRouter {
+  const record = (spec: MethodImplSpec) => void specs.set(spec.method, spec);
   const router: ConnectRouter = {
     handlers: inner.handlers,
     service(service, implementation, options) {
