@@ -109,7 +109,11 @@ class ExecStream extends Duplex {
   }
 
   override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
-    this.#connection.write(Buffer.concat(chunks.map(({ chunk }) => chunk)), done);
+    const last = chunks.pop();
+    this.#connection.cork();
+    for (const { chunk } of chunks) this.#connection.write(chunk);
+    this.#connection.write(last?.chunk ?? "", done);
+    this.#connection.uncork();
   }
 
   override _final(done: (error?: Error | null) => void): void {

@@ -23,6 +23,8 @@ const idleMs = minuteMs;
 const readMaxBytes = 4 * mebibyte;
 /** What may come unread, of one call and of all calls of a connection. */
 const windowBytes = { call: mebibyte, connection: 4 * mebibyte };
+/** A frame is passed on as it comes, so large ones take no memory, and fewer of them less time. */
+const maxFrameBytes = mebibyte / 4;
 const origin = "http://helper";
 
 type SessionManager = NonNullable<
@@ -131,7 +133,7 @@ class OpenConnection implements HelperConnection {
     this.#socket = socket;
     const session = connect(origin, {
       createConnection: () => socket,
-      settings: { enablePush: false, initialWindowSize: windowBytes.call },
+      settings: { enablePush: false, initialWindowSize: windowBytes.call, maxFrameSize: maxFrameBytes },
       maxSessionMemory: 10,
       maxHeaderListPairs: 64,
     });
