@@ -5,6 +5,7 @@ import { expectStatus } from "../conformance/client.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 import { type Figure, median, percentile } from "./figure.ts";
+import { measureFiles } from "./files.ts";
 
 const firstUses = 10;
 const commands = 300;
@@ -12,7 +13,7 @@ const atOnce = 32;
 const engineCommands = 20;
 const sandboxes = 100;
 
-/** Commands in ready sandboxes over the public API, against the engine's own exec of the same. */
+/** Commands and files in ready sandboxes over the public API, against the engine's own exec and copy of the same. */
 export async function measureUse(): Promise<Figure[]> {
   const platform = await startPlatform({
     settings: {
@@ -30,6 +31,7 @@ export async function measureUse(): Promise<Figure[]> {
       ...(await measureCommands(operator, openTestEngine(), sandboxId)),
       await measureFirstByte(platform, operator, sandboxId),
       await measureThroughput(operator, sandboxId),
+      ...(await measureFiles(platform, operator, sandboxId)),
       await measureManySandboxes(operator),
     ];
   } finally {
