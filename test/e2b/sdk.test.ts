@@ -1,8 +1,20 @@
+import { randomBytes } from "node:crypto";
 import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
-import { CommandExitError, Sandbox, TimeoutError } from "e2b";
+import {
+  AuthenticationError,
+  CommandExitError,
+  FileNotFoundError,
+  InvalidArgumentError,
+  NotFoundError,
+  Sandbox,
+  SandboxError,
+  SandboxNotFoundError,
+  TemplateError,
+  TimeoutError,
+} from "e2b";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openProgramHost, type ProgramHost } from "./program.ts";
+import { openProgramHost, type ProgramHost, toKey } from "./program.ts";
 
 describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b, unmodified", () => {
   let host: ProgramHost;
@@ -42,5 +54,165 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
     expect(failed).toBeInstanceOf(CommandExitError);
     expect(failed).toMatchObject({ exitCode: 3, stdout: "before\n", error: "exit status 3" });
     await expect(sandbox.commands.run("sleep 60", { timeoutMs: 700 })).rejects.toBeInstanceOf(TimeoutError);
+  });
+
+  test("reads and writes files, with what E2B tells of them", async () => {
+    const { files } = sandbox;
+    expect(await files.write("notes/one.txt", "first")).toMatchObject({ name: "one.txt", path: "/root/notes/one.txt" });
+    expect(await files.read("notes/one.txt")).toBe("first");
+    expect(await files.read("/root/notes/one.txt", { format: "bytes" })).toEqual(new TextEncoder().encode("first"));
+    expect(await files.write("/tmp/empty", "")).toMatchObject({ path: "/tmp/empty" });
+    expect(await files.read("/tmp/empty")).toBe("");
+    const many = await files.write([
+      { path: "/tmp/many/a", data: "a" },
+      { path: "/tmp/many/b", data: new Blob(["bb"]) },
+    ]);
+    expect(many.map(({ path }) => path)).toEqual(["/tmp/many/a", "/tmp/many/b"]);
+    expect(await files.exists("/tmp/many/b")).toBe(true);
+    expect(await files.exists("/tmp/many/c")).toBe(false);
+    await sandbox.commands.run("ln -s many/b /tmp/link; chmod 640 /tmp/many/a");
+    expect(await files.getInfo("/tmp/many/a")).toMatchObject({
+      name: "a",
+      type: "file",
+      size: 1,
+      mode: 0o640,
+      permissions: "-rw-r-----",
+      owner: "root",
+      group: "root",
+      modifiedTime: expect.any(Date),
+    });
+    expect(await files.getInfo("/tmp/link")).toMatchObject({ type: "file", symlinkTarget: "/tmp/many/b" });
+    expect((await files.list("/tmp/many")).map(({ name, type }) => [name, type])).toEqual([
+      ["a", "file"],
+      ["b", "file"],
+    ]);
+    expect((await files.list("/root", { depth: 2 })).map(({ path }) => path)).toContain("/root/notes/one.txt");
+    expect(await files.makeDir("/tmp/x/y/z")).toBe(true);
+    expect(await files.makeDir("/tmp/x/y/z")).toBe(false);
+    expect(await files.rename("/tmp/many/a", "/tmp/moved/here")).toMatchObject({ path: "/tmp/moved/here" });
+    await files.remove("/tmp/x");
+    await files.remove("/tmp/x");
+    expect(await files.exists("/tmp/x")).toBe(false);
+  });
+
+  test("refuses files as E2B does", async () => {
+    const { files } = sandbox;
+    await expect(files.read("/no/such")).rejects.toBeInstanceOf(FileNotFoundError);
+    await expect(files.list("/no/such")).rejects.toBeInstanceOf(FileNotFoundError);
+    await expect(files.rename("/no/such", "/tmp/b")).rejects.toBeInstanceOf(FileNotFoundError);
+    await expect(files.read("/tmp")).rejects.toBeInstanceOf(InvalidArgumentError);
+    await expect(files.makeDir("/etc/passwd/x")).rejects.toBeInstanceOf(InvalidArgumentError);
+    await expect(files.list("/etc/passwd")).rejects.toBeInstanceOf(InvalidArgumentError);
+    await expect(files.read("/etc/passwd", { user: "ben" })).rejects.toBeInstanceOf(AuthenticationError);
+    await expect(files.write("/tmp/m", "x", { metadata: { a: "b" } })).rejects.toBeInstanceOf(TemplateError);
+  });
+
+  test("files of 20 MiB come back equal, as streams and compressed too", async () => {
+    const { files } = sandbox;
+    const content = randomBytes(20 * 1024 * 1024);
+    await files.write("/tmp/large", new Blob([content]));
+    expect(Buffer.from(await files.read("/tmp/large", { format: "bytes" })).equals(content)).toBe(true);
+    const stream = new Blob([content]).stream();
+    await files.write("/tmp/streamed", stream as ReadableStream);
+    const read = await files.read("/tmp/streamed", { format: "stream" });
+    expect(Buffer.from(await new Response(read).arrayBuffer()).equals(content)).toBe(true);
+    await files.write("/tmp/zipped", "text".repeat(100_000), { gzip: true });
+    expect(await files.read("/tmp/zipped", { gzip: true })).toBe("text".repeat(100_000));
+  });
+
+  test("commands run in the background, are listed, get input, and are killed", async () => {
+    const { commands } = sandbox;
+    const cat = await commands.run("cat; echo done", { background: true, stdin: true });
+    expect((await commands.list()).find(({ pid }) => pid === cat.pid)).toMatchObject({
+      cmd: "/bin/sh",
+      args: ["-l", "-c", "cat; echo done"],
+      cwd: "/root",
+    });
+    await commands.sendStdin(cat.pid, "typed\n");
+    await commands.closeStdin(cat.pid);
+    expect(await cat.wait()).toMatchObject({ stdout: "typed\ndone\n", exitCode: 0 });
+
+    const sleeper = await commands.run("sleep 1000", { background: true });
+    await expect(commands.sendStdin(sleeper.pid, "x")).rejects.toThrow(SandboxError);
+    await sleeper.disconnect();
+    const again = await commands.connect(sleeper.pid);
+    expect(await commands.kill(sleeper.pid)).toBe(true);
+    expect(await again.wait().catch((error: unknown) => error)).toMatchObject({
+      exitCode: -1,
+      error: "signal: killed",
+    });
+    expect(await commands.kill(sleeper.pid)).toBe(false);
+    await expect(commands.connect(sleeper.pid)).rejects.toBeInstanceOf(NotFoundError);
+  });
+
+  test("commands have the folder, user and variables that were asked for", async () => {
+    const { commands } = await Sandbox.create({ envs: { COLOUR: "blue", SIZE: "big" } });
+    const print = async (command: string, o?: object) => (await commands.run(command, o)).stdout.trim();
+    expect(await print("echo $COLOUR $SIZE", { envs: { SIZE: "small" } })).toBe("blue small");
+    expect(await print("pwd")).toBe("/root");
+    expect(await print("pwd", { cwd: "/tmp" })).toBe("/tmp");
+    expect(await print("id -un; pwd", { user: "ada" })).toBe("ada\n/home/ada");
+    expect(await print("id -un", { user: "user" })).toBe("root");
+    await expect(commands.run("true", { user: "ben" })).rejects.toBeInstanceOf(AuthenticationError);
+    await expect(commands.run("true", { cwd: "/no/such" })).rejects.toBeInstanceOf(InvalidArgumentError);
+  });
+
+  test("terminals have their size, take input and are resized", async () => {
+    let shown = "";
+    const terminal = await sandbox.pty.create({
+      cols: 80,
+      rows: 24,
+      onData: (data) => {
+        shown += Buffer.from(data);
+      },
+    });
+    const type = (text: string) => sandbox.pty.sendInput(terminal.pid, Buffer.from(text));
+    await type("stty size\n");
+    await expect.poll(() => shown).toContain("24 80");
+    await sandbox.pty.resize(terminal.pid, { cols: 100, rows: 30 });
+    await type("stty size\n");
+    await expect.poll(() => shown).toContain("30 100");
+    await type("exit\n");
+    expect(await terminal.wait()).toMatchObject({ exitCode: 0 });
+  });
+
+  test("times to live are exact, lists are filtered, and what has ended is gone", async () => {
+    const short = await Sandbox.create({ timeoutMs: 20_000, metadata: { kind: "short", "a b": "c&d" } });
+    const { endAt } = await short.getInfo();
+    await Sandbox.connect(short.sandboxId, { timeoutMs: 1_000 });
+    expect((await short.getInfo()).endAt).toEqual(endAt);
+    const listed = await Sandbox.list({ query: { metadata: { "a b": "c&d" } } }).nextItems();
+    expect(listed.map(({ sandboxId }) => sandboxId)).toEqual([short.sandboxId]);
+    expect(await Sandbox.list({ query: { metadata: { kind: "long" } } }).nextItems()).toEqual([]);
+    expect(await Sandbox.list({ query: { state: ["paused"] } }).nextItems()).toEqual([]);
+    const pages = Sandbox.list({ limit: 1 });
+    const seen = new Set<string>();
+    while (pages.hasNext) for (const { sandboxId } of await pages.nextItems()) seen.add(sandboxId);
+    expect([...seen]).toEqual(expect.arrayContaining([short.sandboxId, sandbox.sandboxId]));
+    const broken = short.commands.run("sleep 100").catch((error: unknown) => error);
+    await short.setTimeout(2_000);
+    await expect.poll(() => short.isRunning()).toBe(false);
+    expect(await broken).toBeInstanceOf(TimeoutError);
+    await expect(short.getInfo()).rejects.toBeInstanceOf(SandboxNotFoundError);
+    await expect(Sandbox.connect(short.sandboxId)).rejects.toBeInstanceOf(SandboxNotFoundError);
+  });
+
+  test("refuses what it doesn't have, and says so", async () => {
+    await expect(Sandbox.create("no-such-template")).rejects.toThrow("404");
+    await expect(Sandbox.create({ apiKey: toKey("sgt_wrong") })).rejects.toBeInstanceOf(AuthenticationError);
+    await expect(Sandbox.create({ allowInternetAccess: false })).rejects.toThrow("allow_internet_access");
+    await expect(Sandbox.create({ lifecycle: { onTimeout: "pause" } })).rejects.toThrow("autoPause");
+    await expect(Sandbox.create({ network: { denyOut: ["0.0.0.0/0"] } })).rejects.toThrow("network");
+    await expect(sandbox.pause()).rejects.toThrow("501");
+    await expect(sandbox.createSnapshot()).rejects.toThrow("501");
+    await expect(Sandbox.create({ timeoutMs: 86_401_000 })).rejects.toThrow("timeout");
+    await expect(Sandbox.connect("invented")).rejects.toBeInstanceOf(SandboxNotFoundError);
+  });
+
+  test("tells of what a sandbox uses", async () => {
+    await expect.poll(() => sandbox.getMetrics()).not.toEqual([]);
+    const [metric] = await sandbox.getMetrics();
+    expect(metric).toMatchObject({ cpuCount: 1, memTotal: 256 * 1024 * 1024, timestamp: expect.any(Date) });
+    expect(metric?.memUsed).toBeGreaterThan(0);
   });
 });

@@ -23,6 +23,7 @@ const consumers = [
   ["telemetry", "telemetry-audit", "sandgate.image-registry.*.*.v1"],
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.provisioned.v1"],
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.stop_requested.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.used.v1"],
 ] as const;
 
 const subjectOf = (service: string) => `sandgate.${service}.thing.changed.v1`;

@@ -3880,11 +3880,12 @@ export interface components {
             address: string | null;
             /** Format: date-time */
             readonly at: string;
-            /** @description The number of requests: for a while, those like a recorded one are counted with it. */
+            /** @description The number of requests. Refused ones that are like a recorded one are counted with it for a while, and so are uses of a sandbox beyond 20 a minute. */
             count: number;
+            /** @description That of the first request, if the entry stands for several. */
             credential: components["schemas"]["AuditCredential"] | null;
             readonly id: string;
-            /** @description `success`, or the error code of a refused request. */
+            /** @description `success`, the error code of a refused request, or `upstream_error` if nobody knows whether it was done. */
             outcome: string;
             /** @description The id of the first request, if the entry stands for several. */
             requestId: string | null;
@@ -3898,6 +3899,18 @@ export interface components {
         };
         AuditTarget: {
             id: string;
+            /** @description The path in the sandbox, of which 1,000 characters are kept. */
+            path?: string;
+            /** @description That port. */
+            port?: string;
+            /** @description The preview of one of the sandbox's ports. */
+            previewId?: string;
+            /** @description The process in the sandbox. */
+            processId?: string;
+            /** @description The name of its program; of a command that is a string, `sh`. */
+            program?: string;
+            /** @description Where it was moved to. */
+            to?: string;
             type: string;
         };
         ChangePassword: {

@@ -131,7 +131,7 @@ function callCodeOf(error: DomainError): Code {
 
 /** The sandbox has no such user. */
 export function isAboutUser({ reason, violations }: DomainError): boolean {
-  return reason === "VALIDATION_ERROR" && violations?.some(({ field }) => /\buser$/.test(field)) === true;
+  return reason === "VALIDATION_ERROR" && violations?.some(({ field }) => /\buser(?:name)?$/.test(field)) === true;
 }
 
 declare module "fastify" {

@@ -1,4 +1,4 @@
-import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
+import { type EventCause, type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import type { Call } from "@sandgate/kit/rpc/context";
 import {
   PreviewCreatedSchema,
@@ -9,8 +9,10 @@ import {
   SandboxReadySchema,
   SandboxStoppedSchema,
   SandboxStopRequestedSchema,
+  SandboxUsedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/sandbox/v1/sandbox_events";
+import type { CountedUses } from "./domain/audited-uses.ts";
 import type { Preview } from "./domain/previews.ts";
 import type { Sandbox } from "./domain/sandbox.ts";
 
@@ -35,6 +37,21 @@ export function sandboxStopRequested(call: Call, sandbox: Sandbox): StagedEvent 
     call,
     schema: SandboxStopRequestedSchema,
     payload: { sandboxId: sandbox.id },
+  });
+}
+
+/** Tells of something that was done in a sandbox. */
+export function sandboxUsed(call: EventCause, { id, workspaceId, sandboxId, ...use }: CountedUses): StagedEvent {
+  return stageEvent({
+    id,
+    subject: "sandgate.sandbox.sandbox.used.v1",
+    entityId: sandboxId ?? workspaceId,
+    // Uses leave the record's version.
+    entityVersion: Date.now(),
+    workspaceId,
+    call,
+    schema: SandboxUsedSchema,
+    payload: { ...use, sandboxId: sandboxId ?? "" },
   });
 }
 

@@ -50,6 +50,7 @@ import { createPullRecorder } from "./usecases/pull-progress.ts";
 import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
 import { createSandboxUses } from "./usecases/sandbox-use.ts";
 import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
+import { createUseRecorder } from "./usecases/use-recorder.ts";
 
 export { sandboxSettings };
 
@@ -92,6 +93,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
   const uses = createSandboxUses({ record: store.activity.recordUses, logger });
+  const recorder = createUseRecorder({ stage: store.activity.stageUses, logger, metrics });
   const operationMetrics = openOperationMetrics(metrics);
   const connections = createHelperConnections({ operations: runtime.operations, metrics: operationMetrics });
   const helpers = createSandboxHelpers({
@@ -99,6 +101,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     changes,
     connections,
     use: uses,
+    recorder,
     draining: draining.signal,
     metrics: operationMetrics,
   });
@@ -148,15 +151,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     },
     recordUses: uses.flush,
     findLastRun: (sandboxId) => findLastRun(connections, sandboxId),
-    limits: {
-      cpus: settings.cpus,
-      pids: settings.pids,
-      pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
-      readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
-      schedulingTimeoutMs: pulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
-      drainTimeoutMs: drainSeconds * 1000,
-      ...(!pulls && { starts: clusterStarts }),
-    },
+    limits: limitsOf(settings, pulls !== undefined),
     diskLimits: { mb: settings.diskMb, inodes: settings.inodes || settings.diskMb * inodesPerMb },
     findFree: diskSpace.measureFree,
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
@@ -216,6 +211,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         }),
         await consumeEvents({ bus, store }),
         uses.start(),
+        recorder.start(),
         {
           async stop() {
             connections.close();
@@ -248,7 +244,19 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       };
     },
     endWaits: () => draining.abort(),
-    flush: uses.flush,
+    flush: async () => void (await Promise.all([uses.flush(), recorder.flush()])),
+  };
+}
+
+function limitsOf(settings: SandboxSettings, pulls: boolean) {
+  return {
+    cpus: settings.cpus,
+    pids: settings.pids,
+    pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
+    readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
+    schedulingTimeoutMs: pulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
+    drainTimeoutMs: drainSeconds * 1000,
+    ...(!pulls && { starts: clusterStarts }),
   };
 }
 

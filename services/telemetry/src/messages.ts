@@ -18,7 +18,7 @@ import {
   type TailTelemetryResponse,
   TailTelemetryResponseSchema,
 } from "@sandgate/proto/telemetry/v1/telemetry";
-import { type AuditEntry, credentialOf } from "./domain/audit.ts";
+import { type AuditEntry, credentialOf, withDetails } from "./domain/audit.ts";
 import type { Batch } from "./domain/batches.ts";
 import { type Chunk, encodeLogs, encodeMetrics } from "./domain/chunks.ts";
 import {
@@ -127,6 +127,7 @@ export function toEntryMessage({ credential, target, ...entry }: AuditEntry): Au
     credentialId: credential?.id,
     targetType: target?.type,
     targetId: target?.id,
+    targetDetails: target?.details ?? {},
   });
 }
 
@@ -139,9 +140,13 @@ export function fromEntryMessage(message: AuditEntryMessage): AuditEntry {
     credential: credentialOf(message.credential, message.credentialId),
     address: message.address || undefined,
     action: message.action,
-    target: message.targetType ? { type: message.targetType, id: message.targetId } : undefined,
+    target: targetOf(message),
     outcome: message.outcome,
     requestId: message.requestId || undefined,
     count: message.count || 1,
   };
+}
+
+function targetOf({ targetType: type, targetId: id, targetDetails: details }: AuditEntryMessage): AuditEntry["target"] {
+  return type === "" ? undefined : withDetails({ type, id }, details);
 }

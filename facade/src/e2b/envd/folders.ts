@@ -1,5 +1,6 @@
+import { posix } from "node:path";
 import type { CallOptions } from "@connectrpc/connect";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { LoadingCache } from "../../pipeline/admission/loading-cache.ts";
 import type { Clients } from "../../pipeline/base/clients.ts";
 import { present } from "../../pipeline/messages/contract.ts";
@@ -8,6 +9,8 @@ import { present } from "../../pipeline/messages/contract.ts";
 export interface Folders {
   /** The image's folder, or where that is `/`, the home of this user. Empty: the image's user. */
   startOf(sandbox: string, user: string, call: CallOptions): Promise<string>;
+  /** Throws VALIDATION_ERROR for a user that the sandbox doesn't have, and CONFLICT for one that files can't be of. */
+  requireUser(sandbox: string, user: string, call: CallOptions): Promise<void>;
   /** A path that a program gave, absolute: `~` and what is relative begin at that folder. */
   resolve(sandbox: string, user: string, path: string, call: CallOptions): Promise<string>;
 }
@@ -18,6 +21,8 @@ interface Image {
   uid: number;
 }
 
+/** The user of E2B's own images. */
+export const usualUser = "user";
 const imageAgeMs = 3_600_000;
 /** What is read of /etc/passwd. */
 const maxUsersBytes = 256 * 1024;
@@ -29,7 +34,7 @@ export function createFolders({ files }: Pick<Clients, "files">): Folders {
     const describe = async (path: string) =>
       present((await files.getEntry({ sandbox, path: Buffer.from(path), follow: true }, call)).entry);
     const [folder, helper] = await Promise.all([describe("."), describe("/proc/self")]);
-    return { folder: Buffer.from(folder.path).toString(), uid: helper.uid };
+    return { folder: posix.resolve("/", Buffer.from(folder.path).toString()), uid: helper.uid };
   }
 
   async function findHome(sandbox: string, user: string, uid: number, call: CallOptions): Promise<string> {
@@ -61,6 +66,23 @@ export function createFolders({ files }: Pick<Clients, "files">): Folders {
   }
 
   const folders: Folders = {
+    async requireUser(sandbox, user, call) {
+      // The one of E2B's own images, and the image's.
+      if (user === "" || user === usualUser) return;
+      const { uid } = await images.get(sandbox, () => findImage(sandbox, call));
+      const entry = (await readUsers(sandbox, call))
+        .split("\n")
+        .map((line) => line.split(":"))
+        .find(([name]) => name === user);
+      if (!entry && user !== String(uid)) throw invalid("query.username", "the sandbox has no such user");
+      if (entry && entry[2] !== String(uid)) {
+        throw new DomainError("CONFLICT", "Files are read and written as the image's own user.", {
+          errno: "EPERM",
+          hint: "Leave the user out, and change the owner with a command.",
+        });
+      }
+    },
+
     async startOf(sandbox, user, call) {
       const { folder, uid } = await images.get(sandbox, () => findImage(sandbox, call));
       return folder === "/" ? findHome(sandbox, user, uid, call) : folder;

@@ -23,7 +23,7 @@ import type {
 } from "../gen/process_pb.ts";
 import { userOf } from "./access.ts";
 import { type EnvdCall, envdCallOf, optionsFor, timeoutOf } from "./calls.ts";
-import type { Folders } from "./folders.ts";
+import { type Folders, usualUser } from "./folders.ts";
 import { keepAlive } from "./keep-alive.ts";
 import { toEnd } from "./process-ends.ts";
 
@@ -43,8 +43,6 @@ export const processRules: Readonly<Record<string, RouteRules>> = {
 
 const bash = "/bin/bash";
 const shell = "/bin/sh";
-/** The user of E2B's own images. */
-const usualUser = "user";
 const defaultPingSeconds = 90;
 /** A full pipe is answered after 30 s. */
 const inputTimeoutMs = 45_000;

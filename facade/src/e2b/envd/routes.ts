@@ -2,12 +2,15 @@ import type { App } from "../../pipeline/base/app.ts";
 import type { RouteRules } from "../../pipeline/base/route-rules.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
 import { sayControlError } from "../errors.ts";
+import { Filesystem } from "../gen/filesystem_pb.ts";
 import { Process } from "../gen/process_pb.ts";
 import { addUnknownRoute } from "../missing.ts";
 import type { Names } from "../names.ts";
 import type { Places } from "../places.ts";
 import { createAccess } from "./access.ts";
 import { addCallRoutes } from "./calls.ts";
+import { addContentRoutes } from "./content-routes.ts";
+import { createFileHandlers, fileRules } from "./files.ts";
 import { createFolders } from "./folders.ts";
 import { addHealthRoute } from "./health.ts";
 import { createProcessHandlers, processRules } from "./processes.ts";
@@ -31,10 +34,14 @@ export async function envd(app: App, context: RouteContext & { names: Names; pla
 
   await app.register(async (calls: App) =>
     addCallRoutes(calls, context, {
-      services: (router) => void router.service(Process, createProcessHandlers({ clients, folders })),
-      rulesOf: withAccess(processRules),
+      services(router) {
+        router.service(Process, createProcessHandlers({ clients, folders }));
+        router.service(Filesystem, createFileHandlers({ clients, folders }));
+      },
+      rulesOf: withAccess({ ...processRules, ...fileRules }),
     }),
   );
+  await app.register(async (contents: App) => addContentRoutes(contents, { ...context, folders }, signIn));
   addHealthRoute(app, context, signIn);
   addUnknownRoute(app, sayControlError);
 }

@@ -1,3 +1,4 @@
+import { type AuditDetails, auditDetails } from "@sandgate/kit/base/audit-actions";
 import { toCredentialKind } from "@sandgate/kit/rpc/access";
 import { AuditEntrySchema } from "@sandgate/proto/telemetry/v1/audit";
 import { createMapper } from "../../pipeline/messages/mapper.ts";
@@ -9,5 +10,10 @@ export const toAuditEntry = createMapper(AuditEntrySchema, schemas.AuditEntry, {
     const type = toCredentialKind(credential);
     return type === undefined ? null : { type, id };
   },
-  target: ({ targetType, targetId }) => (targetType === "" ? null : { type: targetType, id: targetId }),
+  target({ targetType: type, targetId: id, targetDetails }) {
+    const details: AuditDetails = Object.fromEntries(
+      Object.entries(targetDetails).filter(([name]) => auditDetails.some((known) => known === name)),
+    );
+    return type === "" ? null : { type, id, ...details };
+  },
 });

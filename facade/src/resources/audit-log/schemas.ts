@@ -28,23 +28,39 @@ const credential = nullable(
     id: Id,
   }),
 );
-const target = nullable(component("AuditTarget", { type: Type.String(), id: Type.String() }));
+const detail = (description: string) => Type.Optional(Type.String({ description }));
+const target = nullable(
+  component("AuditTarget", {
+    type: Type.String(),
+    id: Type.String(),
+    process_id: detail("The process in the sandbox."),
+    program: detail("The name of its program; of a command that is a string, `sh`."),
+    path: detail("The path in the sandbox, of which 1,000 characters are kept."),
+    to: detail("Where it was moved to."),
+    preview_id: detail("The preview of one of the sandbox's ports."),
+    port: detail("That port."),
+  }),
+);
 
 export const AuditEntry = component("AuditEntry", {
   id: Id,
   at: Moment,
   workspace_id: NullableText,
   actor: { ...actor, description: "Null when nobody was signed in, or the platform acted by itself." },
-  credential,
+  credential: { ...credential, description: "That of the first request, if the entry stands for several." },
   address: nullable(
     Type.String({ description: "The client's address. Null when the counted requests came from several." }),
   ),
   action: Type.String(),
   target,
-  outcome: Type.String({ description: "`success`, or the error code of a refused request." }),
+  outcome: Type.String({
+    description:
+      "`success`, the error code of a refused request, or `upstream_error` if nobody knows whether it was done.",
+  }),
   request_id: nullable(Type.String({ description: "The id of the first request, if the entry stands for several." })),
   count: Type.Integer({
-    description: "The number of requests: for a while, those like a recorded one are counted with it.",
+    description:
+      "The number of requests. Refused ones that are like a recorded one are counted with it for a while, and so are uses of a sandbox beyond 20 a minute.",
   }),
 });
 export const AuditLog = component("AuditLog", { entries: Type.Array(AuditEntry), next_cursor: NextCursor });

@@ -78,3 +78,11 @@ export const auditActions = [
 ] as const;
 
 export type AuditAction = (typeof auditActions)[number];
+
+/**
+ * What an entry's target has besides its type and id: the process and program, or the path, in a sandbox. Part of the
+ * public API, too.
+ */
+export const auditDetails = ["process_id", "program", "path", "to", "preview_id", "port"] as const;
+
+export type AuditDetails = Readonly<Partial<Record<(typeof auditDetails)[number], string>>>;

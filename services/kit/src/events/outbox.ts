@@ -24,8 +24,12 @@ export function causeOf({ requestId, traceparent, clientAddress, actor }: Event)
   };
 }
 
-/** Creates the event of a change. `entityVersion` is the entity's version after it; `call` says who caused it. */
+/**
+ * Creates the event of a change. `entityVersion` is the entity's version after it; `call` says who caused it. The `id` is
+ * a new one unless set.
+ */
 export function stageEvent<T extends DescMessage>(options: {
+  id?: string | undefined;
   subject: string;
   entityId: string;
   entityVersion: number;
@@ -34,8 +38,7 @@ export function stageEvent<T extends DescMessage>(options: {
   schema: T;
   payload: MessageInitShape<T>;
 }): StagedEvent {
-  const { call, subject, schema } = options;
-  const id = newId();
+  const { id = newId(), call, subject, schema } = options;
   const user = call?.user;
   const event = create(EventSchema, {
     eventId: id,

@@ -25,6 +25,8 @@ export interface MongoTransaction {
   readonly session: ClientSession;
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): Promise<void>;
+  /** Stages those of the events that are not in the outbox yet. */
+  publishOnce(events: readonly StagedEvent[]): Promise<void>;
   /**
    * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first,
    * and RATE_LIMITED if the responses of its owner take too much.
@@ -127,16 +129,23 @@ export function createTransaction(
   session: ClientSession,
   onPublish: () => void,
 ): MongoTransaction {
+  async function publish(events: readonly StagedEvent[]): Promise<void> {
+    if (events.length === 0) return;
+    const stagedAt = new Date();
+    await outbox.insertMany(
+      events.map(({ id, subject, bytes }) => ({ _id: id, subject, bytes, stagedAt, unsent: true as const })),
+      { session },
+    );
+    onPublish();
+  }
   return {
     session,
-    async publish(events) {
-      if (events.length === 0) return;
-      const stagedAt = new Date();
-      await outbox.insertMany(
-        events.map(({ id, subject, bytes }) => ({ _id: id, subject, bytes, stagedAt, unsent: true as const })),
-        { session },
-      );
-      onPublish();
+    publish,
+    async publishOnce(events) {
+      const ids = events.map(({ id }) => id);
+      const known = await outbox.find({ _id: { $in: ids } }, { session, projection: { _id: 1 } }).toArray();
+      const seen = new Set(known.map(({ _id }) => _id));
+      await publish(events.filter(({ id }) => !seen.has(id) && seen.add(id)));
     },
     async keepIdempotencyRecord(record) {
       if (!record) return;

@@ -4,7 +4,7 @@ import {
   IdempotencyRecordExists,
   idempotencyRecordKeptMs,
 } from "./idempotency-record.ts";
-import { sentKeptMs } from "./outbox-store.ts";
+import { type StagedEvent, sentKeptMs } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 import { replaceSealed, sealedIndex } from "./sqlite-sealed.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
@@ -199,20 +199,22 @@ function countRecord(db: SqliteConnection, record: IdempotencyRecord): void {
 
 /** Creates what the functions of a transactions module get. `onPublish` is called when events were staged. */
 export function createTransaction(db: SqliteConnection, onPublish: () => void): Transaction {
+  function stage(events: readonly StagedEvent[], onConflict: "ABORT" | "IGNORE"): void {
+    for (const { id, subject, bytes } of events) {
+      db.run(
+        `INSERT OR ${onConflict} INTO kit_outbox (id, subject, bytes, staged_at) VALUES (?, ?, ?, ?)`,
+        id,
+        subject,
+        bytes,
+        Date.now(),
+      );
+    }
+    if (events.length > 0) onPublish();
+  }
   return {
     db,
-    publish(events) {
-      for (const { id, subject, bytes } of events) {
-        db.run(
-          "INSERT INTO kit_outbox (id, subject, bytes, staged_at) VALUES (?, ?, ?, ?)",
-          id,
-          subject,
-          bytes,
-          Date.now(),
-        );
-      }
-      if (events.length > 0) onPublish();
-    },
+    publish: (events) => stage(events, "ABORT"),
+    publishOnce: (events) => stage(events, "IGNORE"),
     keepIdempotencyRecord(record) {
       if (!record) return;
       const now = Date.now();

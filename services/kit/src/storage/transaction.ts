@@ -7,6 +7,8 @@ export interface Transaction {
   readonly db: SqliteConnection;
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): void;
+  /** Stages those of the events that are not in the outbox yet. */
+  publishOnce(events: readonly StagedEvent[]): void;
   /**
    * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first,
    * and RATE_LIMITED if the responses of its owner take too much.

@@ -1,14 +1,21 @@
 import { pipeline, Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { type Client, createClient, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { FileService as HelperFileService, type ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
+import { pathText } from "../domain/audited-uses.ts";
 import { decodeFileCursor, encodeFileCursor } from "../domain/file-cursors.ts";
 import { createBodies, createStallLimit, type StallLimit } from "../operations/bodies.ts";
 import { boundChange, boundEntry } from "../operations/helper-files.ts";
-import type { SandboxHelper, SandboxHelpers } from "../operations/sandbox-helpers.ts";
+import {
+  auditedStream,
+  type HelperUse,
+  type SandboxHelper,
+  type SandboxHelpers,
+} from "../operations/sandbox-helpers.ts";
 
 const maxBodiesOfSandbox = 32;
 /** For a call that takes no longer for a large folder. */
@@ -32,25 +39,27 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
   function call<T>(
     context: HandlerContext,
     idOrName: string,
-    work: (client: Files, within: { signal: AbortSignal; timeoutMs: number }) => Promise<T>,
-    timeoutMs = callMs,
+    work: (client: Files, within: Within) => Promise<T>,
+    { use, timeoutMs = callMs }: { use?: HelperUse; timeoutMs?: number } = {},
   ): Promise<T> {
-    return helpers.call(context, idOrName, (helper) =>
-      work(createClient(HelperFileService, helper.transport), { signal: helper.signal, timeoutMs }),
-    );
+    return helpers.call(context, idOrName, (helper) => {
+      const run = () => work(createClient(HelperFileService, helper.transport), { signal: helper.signal, timeoutMs });
+      return use ? helper.audited(use, run) : run();
+    });
   }
 
   /** Takes a content in. */
   async function receive<T>(
     context: HandlerContext,
     idOrName: string,
+    use: HelperUse,
     work: (client: Files, stall: StallLimit) => Promise<T>,
   ): Promise<T> {
     return helpers.call(context, idOrName, async (helper) => {
       const release = bodies.take(helper.sandbox.id);
       const stall = createStallLimit(helper.signal, stallMs);
       try {
-        return await work(createClient(HelperFileService, helper.transport), stall);
+        return await helper.audited(use, () => work(createClient(HelperFileService, helper.transport), stall));
       } catch (error) {
         throw stall.signal.aborted ? stall.signal.reason : error;
       } finally {
@@ -64,13 +73,15 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
   function send<T>(
     context: HandlerContext,
     idOrName: string,
-    work: (client: Files, signal: AbortSignal) => AsyncIterable<T>,
+    work: (client: Files, signal: AbortSignal) => AsyncGenerator<T>,
+    use?: HelperUse,
   ): AsyncGenerator<T> {
     return helpers.stream(context, idOrName, async function* (helper: SandboxHelper) {
       const release = bodies.take(helper.sandbox.id);
       const stall = createStallLimit(helper.signal, stallMs);
+      const parts = work(createClient(HelperFileService, helper.transport), stall.signal);
       try {
-        for await (const part of work(createClient(HelperFileService, helper.transport), stall.signal)) {
+        for await (const part of use ? auditedStream(helper, use, parts) : parts) {
           stall.moved();
           yield part;
         }
@@ -93,11 +104,11 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
 
     listEntries({ sandbox, path, depth, limit, cursor }, context) {
       const asked = { path, depth, limit, cursor: decodeFileCursor(path, cursor) };
-      const list = async (client: Files, within: { signal: AbortSignal; timeoutMs: number }) => {
+      const list = async (client: Files, within: Within) => {
         const { entries, nextCursor } = await client.list(asked, within);
         return { entries: entries.map(boundEntry), nextCursor: encodeFileCursor(path, nextCursor) };
       };
-      return call(context, sandbox, list, folderMs);
+      return call(context, sandbox, list, { timeoutMs: folderMs });
     },
 
     async *readFile({ sandbox, path, range, ifRange }, context) {
@@ -124,7 +135,7 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
       const { start, data } = await readParts(requests);
       const { sandbox, path, mode, parents, precondition, size } = start;
       requireSize(size, limits.fileMb);
-      return receive(context, sandbox, async (client, stall) => {
+      return receive(context, sandbox, about("file.write", path), async (client, stall) => {
         const first = {
           path,
           parents,
@@ -139,46 +150,50 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
     },
 
     makeDirectory({ sandbox, path, mode, parents }, context) {
-      return call(context, sandbox, async (client, within) => {
+      const make = async (client: Files, within: Within) => {
         const asked = { path, parents, ...(mode !== undefined && { mode }) };
         const { entry, created } = await client.makeDirectory(asked, within);
         return { entry: boundEntry(entry), created };
-      });
+      };
+      return call(context, sandbox, make, { use: about("file.write", path) });
     },
 
     moveEntry({ sandbox, from, to, overwrite }, context) {
-      return call(context, sandbox, async (client, within) => {
+      const move = async (client: Files, within: Within) => {
         const { entry } = await client.move({ from, to, overwrite }, within);
         return { entry: boundEntry(entry) };
-      });
+      };
+      return call(context, sandbox, move, { use: about("file.move", from, to) });
     },
 
     deleteEntry({ sandbox, path, recursive, precondition }, context) {
-      const remove = async (client: Files, within: { signal: AbortSignal; timeoutMs: number }) => {
+      const remove = async (client: Files, within: Within) => {
         await client.remove({ path, recursive, ...(precondition && { precondition }) }, within);
         return {};
       };
-      return call(context, sandbox, remove, folderMs);
+      return call(context, sandbox, remove, { use: about("file.delete", path), timeoutMs: folderMs });
     },
 
     setMode({ sandbox, path, mode, precondition }, context) {
-      return call(context, sandbox, async (client, within) => {
+      const change = async (client: Files, within: Within) => {
         const { entry } = await client.setMode({ path, mode, ...(precondition && { precondition }) }, within);
         return { entry: boundEntry(entry) };
-      });
+      };
+      return call(context, sandbox, change, { use: about("file.write", path) });
     },
 
     async *readArchive({ sandbox, path }, context) {
-      yield* send(context, sandbox, async function* (client, signal) {
+      const read = async function* (client: Files, signal: AbortSignal) {
         for await (const { data } of client.readArchive({ path }, { signal, timeoutMs: 0 })) yield { data };
-      });
+      };
+      yield* send(context, sandbox, read, about("file.archive", path));
     },
 
     async writeArchive(requests, context) {
       const { start, data } = await readParts(requests);
       const { sandbox, path, gzip, size } = start;
       requireSize(size, limits.archiveMb);
-      return receive(context, sandbox, async (client, stall) => {
+      return receive(context, sandbox, about("file.archive", path), async (client, stall) => {
         const first = { path, maxBytes: BigInt(limits.archiveMb * mebibyte) };
         const content = limit(gzip ? decompress(data) : data, limits.archiveMb);
         const { entries } = await client.writeArchive(toParts(first, content, stall), {
@@ -202,6 +217,17 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
 }
 
 type Files = Client<typeof HelperFileService>;
+
+/** Options of a call. */
+interface Within {
+  signal: AbortSignal;
+  timeoutMs: number;
+}
+
+/** What the audit log tells of a use of files. */
+function about(action: AuditAction, path: Uint8Array, to?: Uint8Array): HelperUse {
+  return { action, details: { path: pathText(path), ...(to && { to: pathText(to) }) } };
+}
 
 type Part<Start> =
   | { case: "start"; value: Start }

@@ -1,5 +1,6 @@
 import { create, type Message, type MessageInitShape } from "@bufbuild/protobuf";
 import { type Client, createClient, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import { callOf, waitTimeOf } from "@sandgate/kit/rpc/context";
 import {
   type CommandSchema as HelperCommandSchema,
@@ -15,12 +16,19 @@ import {
   RunCommandRequestSchema,
   StartProcessRequestSchema,
 } from "@sandgate/proto/sandbox/v1/processes";
+import { LRUCache } from "lru-cache";
+import { programOf } from "../domain/audited-uses.ts";
 import { checkCommand } from "../domain/commands.ts";
 import type { HelperConnections } from "../operations/helper-connections.ts";
 import { isConnectionLost, noSuchProcess } from "../operations/helper-errors.ts";
 import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
 import { processIdOf, requireSameRequest } from "../operations/process-ids.ts";
-import type { SandboxHelper, SandboxHelpers } from "../operations/sandbox-helpers.ts";
+import {
+  auditedStream,
+  type HelperUse,
+  type SandboxHelper,
+  type SandboxHelpers,
+} from "../operations/sandbox-helpers.ts";
 
 /** A terminal that nobody is connected to for so long ends. */
 const hangupAfterMs = 3_600_000n;
@@ -29,6 +37,8 @@ const callMs = 10_000;
 const endGraceMs = 5_000;
 const stdinMs = 30_000;
 const maxReadBytes = 1_048_576n;
+/** Processes whose programs are remembered for the audit log. */
+const maxPrograms = 10_000;
 
 export interface ProcessHandlersContext {
   helpers: SandboxHelpers;
@@ -41,6 +51,7 @@ export function createProcessHandlers(
   o: ProcessHandlersContext,
 ): Omit<ServiceImpl<typeof ProcessService>, "createTicket" | "openTicket"> {
   const { helpers, known } = o;
+  const uses = createProcessUses();
 
   /** Runs work with the helper's client, and what is known of a process that is no longer there. */
   function call<T>(context: HandlerContext, idOrName: string, work: (used: Used) => Promise<T>): Promise<T> {
@@ -59,16 +70,6 @@ export function createProcessHandlers(
       },
       findLost: (id) => known.findLost(sandbox.id, instanceId).find((process) => process.id === id),
     };
-  }
-
-  /** Throws CONFLICT when the call's Idempotency-Key was used for another request. */
-  async function requireNewKey(context: HandlerContext, id: string, { client, within }: Used): Promise<void> {
-    if (callOf(context).idempotencyKey === undefined) return;
-    const { processes } = await client.listProcesses({}, within(callMs));
-    requireSameRequest(
-      id,
-      processes.map((process) => process.id),
-    );
   }
 
   /**
@@ -115,18 +116,22 @@ export function createProcessHandlers(
           endOnDisconnect: !request.continueOnDisconnect,
           maxOutputBytes: BigInt(request.maxOutputBytes),
         };
-        yield* follow(used, id, client.run(run, { signal, timeoutMs: 0 }));
+        const events = follow(used, id, client.run(run, { signal, timeoutMs: 0 }));
+        yield* auditedStream(used, uses.start("sandbox.exec", id, command), events);
       });
     },
 
     startProcess(request, context) {
       const command = requireGiven(request.command);
       return call(context, request.sandbox, async (used) => {
-        const { sandbox, client, within } = used;
+        const { sandbox, client, within, audited } = used;
         const normal = { ...request, sandbox: sandbox.id };
         const id = processIdOf(callOf(context), sandbox.id, StartProcessRequestSchema, normal);
         await requireNewKey(context, id, used);
-        const { process } = await client.start({ id, command: toHelperCommand(command) }, within(callMs));
+        const toStart = { id, command: toHelperCommand(command) };
+        const { process } = await audited(uses.start("process.start", id, command), () =>
+          client.start(toStart, within(callMs)),
+        );
         return { process: used.note(process) };
       });
     },
@@ -201,8 +206,10 @@ export function createProcessHandlers(
     },
 
     signalProcess({ sandbox, processId, signal }, context) {
-      return call(context, sandbox, async ({ client, within }) => {
-        await client.signal({ id: processId, signal }, within(callMs));
+      return call(context, sandbox, async ({ client, within, audited }) => {
+        await audited(uses.of("process.signal", processId), () =>
+          client.signal({ id: processId, signal }, within(callMs)),
+        );
         return {};
       });
     },
@@ -216,15 +223,45 @@ export function createProcessHandlers(
     },
 
     endProcess({ sandbox, processId }, context) {
-      return call(context, sandbox, async ({ client, within, note, findLost }) => {
+      return call(context, sandbox, async ({ client, within, note, findLost, audited }) => {
         if (findLost(processId)) return {};
-        await client.end({ id: processId, graceMs: BigInt(endGraceMs) }, within(callMs));
+        const toEnd = { id: processId, graceMs: BigInt(endGraceMs) };
+        await audited(uses.of("process.end", processId), () => client.end(toEnd, within(callMs)));
         const waitMs = endGraceMs + callMs;
         const { process } = await client.wait({ id: processId, timeoutMs: BigInt(waitMs) }, within(waitMs + callMs));
         if (process?.state === ProcessState.RUNNING) throw new Error("the process outlived SIGKILL");
         note(process);
         return {};
       });
+    },
+  };
+}
+
+/** Throws CONFLICT when the call's Idempotency-Key was used for another request. */
+async function requireNewKey(context: HandlerContext, id: string, { client, within }: Used): Promise<void> {
+  if (callOf(context).idempotencyKey === undefined) return;
+  const { processes } = await client.listProcesses({}, within(callMs));
+  requireSameRequest(
+    id,
+    processes.map((process) => process.id),
+  );
+}
+
+/** What the audit log tells of uses of processes. */
+function createProcessUses() {
+  /** By process, from requests alone: the helper may say what it likes. */
+  const programs = new LRUCache<string, string>({ max: maxPrograms });
+
+  function of(action: AuditAction, processId: string): HelperUse {
+    const program = programs.get(processId);
+    return { action, details: { process_id: processId, ...(program !== undefined && { program }) } };
+  }
+  return {
+    of,
+    /** A start that is repeated has one entry, since the process is one. */
+    start(action: AuditAction, id: string, command: Command): HelperUse {
+      programs.set(id, programOf(command));
+      return { ...of(action, id), id };
     },
   };
 }

@@ -14,6 +14,13 @@ export function fromHelperError(error: unknown): DomainError {
   return detail ? explain(detail, error) : unusable(error);
 }
 
+const refusals: readonly DomainError["reason"][] = ["CONFLICT", "NOT_FOUND", "RATE_LIMITED", "VALIDATION_ERROR"];
+
+/** Whether nothing was done. Otherwise nobody knows: the helper may not have come to answer. */
+export function isRefusal({ reason }: DomainError): boolean {
+  return refusals.includes(reason);
+}
+
 /** Whether the connection ended or never worked, so that another may. */
 export function isConnectionLost(error: unknown): boolean {
   if (!(error instanceof ConnectError) || error.findDetails(ErrorDetailSchema).length > 0) return false;

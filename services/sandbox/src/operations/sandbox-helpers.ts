@@ -1,13 +1,15 @@
 import type { HandlerContext, Transport } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import type { AuditedUse } from "../domain/audited-uses.ts";
 import type { Sandbox } from "../domain/sandbox.ts";
 import type { Sandboxes } from "../store/sandboxes.ts";
 import type { Changes } from "../usecases/changes.ts";
 import { endedError, requireReady } from "../usecases/require-ready.ts";
 import type { SandboxUse } from "../usecases/sandbox-use.ts";
+import type { UseRecorder } from "../usecases/use-recorder.ts";
 import type { HelperConnections } from "./helper-connections.ts";
-import { fromHelperError } from "./helper-errors.ts";
+import { fromHelperError, isRefusal } from "./helper-errors.ts";
 import type { OperationMetrics } from "./metrics.ts";
 
 /** How often the state of a sandbox in use is read, since the signal of its change can be lost. */
@@ -21,7 +23,15 @@ export interface SandboxHelper {
   readonly instanceId: string;
   /** Aborts when the caller leaves, the sandbox begins to stop, or the process drains. */
   readonly signal: AbortSignal;
+  /**
+   * Does what the audit log tells of: with success, or as what may have been done if that fails otherwise than by a
+   * refusal.
+   */
+  audited<T>(use: HelperUse, work: () => Promise<T>): Promise<T>;
 }
+
+/** What the audit log tells of a use. */
+export type HelperUse = Pick<AuditedUse, "action" | "details" | "id">;
 
 /** What handlers of operations use. Errors of the helper become DomainErrors. */
 export interface SandboxHelpers {
@@ -49,6 +59,7 @@ export function createSandboxHelpers(o: {
   changes: Changes;
   connections: HelperConnections;
   use: SandboxUse;
+  recorder: UseRecorder;
   draining: AbortSignal;
   metrics: Pick<OperationMetrics, "seconds" | "open">;
 }): SandboxHelpers {
@@ -75,9 +86,26 @@ export function createSandboxHelpers(o: {
       if (o.draining.aborted) return new DomainError("DRAINING", "The server is shutting down.", { cause: error });
       return fromHelperError(error);
     };
+    const audited: SandboxHelper["audited"] = async (use, work) => {
+      const record = (outcome: AuditedUse["outcome"]) =>
+        o.recorder.record(callOf(context), {
+          ...use,
+          outcome,
+          workspaceId: sandbox.workspaceId,
+          sandboxId: sandbox.id,
+        });
+      try {
+        const result = await work();
+        record("success");
+        return result;
+      } catch (error) {
+        if (!isRefusal(fromHelperError(error))) record("upstream_error");
+        throw error;
+      }
+    };
     try {
       const { transport, info } = await o.connections.open(sandbox.id, signal);
-      return { helper: { sandbox, transport, instanceId: info.instanceId, signal }, leave, explain };
+      return { helper: { sandbox, transport, instanceId: info.instanceId, signal, audited }, leave, explain };
     } catch (error) {
       leave();
       throw explain(error);
@@ -119,6 +147,21 @@ export function createSandboxHelpers(o: {
 
     streamOf,
   };
+}
+
+/** The same as `audited` for work that yields: once it has yielded something, it is done. */
+export async function* auditedStream<T>(
+  { audited }: Pick<SandboxHelper, "audited">,
+  use: HelperUse,
+  parts: AsyncGenerator<T>,
+): AsyncGenerator<T> {
+  try {
+    const first = await audited(use, () => parts.next());
+    if (!first.done) yield first.value;
+    yield* parts;
+  } finally {
+    await parts.return(undefined);
+  }
 }
 
 /** Signals that abort with the reason when a sandbox is no longer ready, each shared by all who watch the sandbox. */

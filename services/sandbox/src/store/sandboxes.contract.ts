@@ -2,6 +2,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Quotas } from "../domain/quota.ts";
 import { becomeReady, beginStop, completeStop, fail, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { sandboxUsed } from "../events.ts";
 import type { InstallationFilter, SandboxFilter } from "./sandboxes.ts";
 import { createSandbox, endSandbox, now, reasonOf, sandboxOf, unlimited, withoutQuotas } from "./store.fixture.ts";
 import type { SandboxStore } from "./store.ts";
@@ -219,6 +220,28 @@ export function describeSandboxes(name: string, open: () => Promise<SandboxStore
       expect((await store.sandboxes.get(before.id))?.lastUsedAt).toEqual(new Date(later.getTime() + 1));
       const [unfinished] = await store.unfinished.list({ limit: 1 });
       expect(unfinished).toMatchObject({ readyAt: ready.readyAt, lastUsedAt: new Date(later.getTime() + 1) });
+    });
+
+    test("stages events of uses once each, also when they are staged again with others", async () => {
+      const used = () =>
+        sandboxUsed(
+          { requestId: "r1" },
+          {
+            id: newId(),
+            workspaceId,
+            sandboxId: newId(),
+            action: "sandbox.exec",
+            details: { program: "true" },
+            outcome: "success",
+            count: 1,
+          },
+        );
+      const [first, second] = [used(), used()];
+      await store.activity.stageUses([first]);
+      await store.activity.stageUses([first, second]);
+      await store.activity.stageUses([second]);
+      const waiting = (await store.outbox.unsent(100)).filter(({ subject }) => subject === first.subject);
+      expect(waiting.map(({ id }) => id).toSorted()).toEqual([first.id, second.id].toSorted());
     });
 
     test("lists by state and label what has changed since, and several states in one order", async () => {

@@ -309,7 +309,7 @@ export function createUnfinishedSandboxes(db: Db): UnfinishedSandboxes {
   };
 }
 
-export function createActivity(db: Db): SandboxActivity {
+export function createActivity({ db, write }: MongoDatabase): SandboxActivity {
   const sandboxes = sandboxesOf(db);
   return {
     async recordUses(uses) {
@@ -323,6 +323,7 @@ export function createActivity(db: Db): SandboxActivity {
     async recordPull(sandboxId, pull) {
       await sandboxes.updateOne({ _id: sandboxId }, { $set: { pull } });
     },
+    stageUses: (events) => write((tx) => tx.publishOnce(events)),
   };
 }
 

@@ -101,7 +101,7 @@ export function createUnfinishedSandboxes({ read, write }: Database): Unfinished
 }
 
 export function createActivity({ write }: Database): SandboxActivity {
-  return { recordUses: write.recordUses, recordPull: write.recordPull };
+  return { recordUses: write.recordUses, recordPull: write.recordPull, stageUses: write.stageUses };
 }
 
 export function createRetention({ read, write }: Database): Retention {

@@ -96,6 +96,8 @@ export interface SandboxActivity {
   /** Records uses, unless later ones are known; nothing of a sandbox without a record. */
   recordUses(uses: readonly SandboxUsed[]): Promise<void>;
   recordPull(sandboxId: string, progress: PullProgress): Promise<void>;
+  /** Stages events of uses, but for those that were staged before. */
+  stageUses(events: readonly StagedEvent[]): Promise<void>;
 }
 
 /** What has to be stopped and deleted of a deleted workspace, and which records have been kept long enough. */

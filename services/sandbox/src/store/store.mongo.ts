@@ -143,7 +143,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     ...serviceStoreOf(database, sealedColumns),
     sandboxes: createSandboxes(database, owners),
     unfinished: createUnfinishedSandboxes(db),
-    activity: createActivity(db),
+    activity: createActivity(database),
     retention: createRetention(database, owners),
     quotaOwners: owners,
     imageUses: createImageUses(db),

@@ -120,7 +120,7 @@ function toLine({ credential, target, ...entry }: AuditEntry): string {
     credential: credential ? { type: credential.kind, id: credential.id } : null,
     address: entry.address ?? null,
     action: entry.action,
-    target: target ?? null,
+    target: target ? { type: target.type, id: target.id, ...target.details } : null,
     outcome: entry.outcome,
     request_id: entry.requestId ?? null,
     count: entry.count,

@@ -1,7 +1,8 @@
-import { timestampDate } from "@bufbuild/protobuf/wkt";
+import { anyUnpack, timestampDate } from "@bufbuild/protobuf/wkt";
 import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import type { Event } from "@sandgate/proto/common/v1/event";
-import { type AuditEntry, credentialOf } from "./audit.ts";
+import { SandboxUsedSchema } from "@sandgate/proto/sandbox/v1/sandbox_events";
+import { type AuditEntry, credentialOf, withDetails } from "./audit.ts";
 
 /** The action that each event reports. An event that isn't here reports a change of state, and has no entry. */
 export const auditedActions: Readonly<Record<string, AuditAction>> = {
@@ -44,6 +45,9 @@ export const auditedActions: Readonly<Record<string, AuditAction>> = {
   "sandbox.sandbox.preview_link_created": "preview.link",
 };
 
+/** The event that tells its action by itself. */
+export const usedEvent = "sandbox.sandbox.used";
+
 /** The subjects of audited events: nearly all of the other services; most of sandbox's report changes of state. */
 export const auditedSubjects = [
   "sandgate.identity.*.*.v1",
@@ -54,15 +58,34 @@ export const auditedSubjects = [
   "sandgate.sandbox.sandbox.preview_created.v1",
   "sandgate.sandbox.sandbox.preview_revoked.v1",
   "sandgate.sandbox.sandbox.preview_link_created.v1",
+  "sandgate.sandbox.sandbox.used.v1",
 ];
 
 /** The audit entry of an event; undefined for an event of which nobody is the actor. */
 export function toAuditEntry(event: Event): AuditEntry | undefined {
   const [, service, type = "", name] = event.subject.split(".");
-  const action = auditedActions[`${service}.${type}.${name}`];
+  const subject = `${service}.${type}.${name}`;
+  if (subject === usedEvent) return toUseEntry(event);
+  const action = auditedActions[subject];
   if (action === undefined) return undefined;
   // A deletion without a request is one that is announced again.
   if (action === "workspace.delete" && event.requestId === "") return undefined;
+  // A membership's id is `<workspace id>/<user id>`.
+  const target = { type, id: event.entityId.split("/").at(-1) ?? "" };
+  return { ...causeOf(event), action, target, outcome: "success", count: 1 };
+}
+
+/** Uses of a sandbox, or of several of a workspace. Undefined for what a later version sends without an action. */
+function toUseEntry(event: Event): AuditEntry | undefined {
+  const used = event.payload && anyUnpack(event.payload, SandboxUsedSchema);
+  if (!used || used.action === "") return undefined;
+  const { action, details, sandboxId, outcome, count } = used;
+  const target = sandboxId === "" ? undefined : withDetails({ type: "sandbox", id: sandboxId }, details);
+  return { ...causeOf(event), action, target, outcome: outcome || "success", count: count || 1 };
+}
+
+/** What an entry tells of the request that caused the event. */
+function causeOf(event: Event): Omit<AuditEntry, "action" | "target" | "outcome" | "count"> {
   const { actor, occurredAt } = event;
   return {
     id: event.eventId,
@@ -71,11 +94,6 @@ export function toAuditEntry(event: Event): AuditEntry | undefined {
     actorId: actor?.userId || undefined,
     credential: actor && credentialOf(actor.credential, actor.credentialId),
     address: event.clientAddress || undefined,
-    action,
-    // A membership's id is `<workspace id>/<user id>`.
-    target: { type, id: event.entityId.split("/").at(-1) ?? "" },
-    outcome: "success",
     requestId: event.requestId || undefined,
-    count: 1,
   };
 }

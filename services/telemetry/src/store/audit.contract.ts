@@ -55,8 +55,10 @@ export function describeAuditLog(name: string, open: () => Promise<{ audit: Audi
         target: undefined,
         requestId: undefined,
       });
-      await store.audit.append([full, bare]);
-      expect(await store.audit.list(everything)).toEqual([full, bare]);
+      const details = { program: "sh", path: "/ä" };
+      const detailed = entryOf(0, { target: { type: "sandbox", id: "b1", details } });
+      await store.audit.append([full, bare, detailed]);
+      expect(await store.audit.list(everything)).toEqual([full, bare, detailed]);
     });
 
     test("an entry that is added again is left as it was, also in one call and at once", async () => {

@@ -8,7 +8,7 @@ import {
   type MongoDatabase,
   type MongoMigration,
 } from "@sandgate/kit/storage/mongo";
-import type { AuditEntry } from "../domain/audit.ts";
+import type { AuditEntry, AuditTarget } from "../domain/audit.ts";
 import type { AuditLog } from "./audit.ts";
 
 interface EntryDocument {
@@ -21,7 +21,7 @@ interface EntryDocument {
   credential?: { kind: CredentialKind; id: string } | undefined;
   address?: string | undefined;
   action: string;
-  target?: { type: string; id: string } | undefined;
+  target?: AuditTarget | undefined;
   outcome: string;
   requestId?: string | undefined;
   count: number;

@@ -15,6 +15,7 @@ export function toRow(entry: AuditEntry) {
     action: entry.action,
     target_type: entry.target?.type ?? null,
     target_id: entry.target?.id ?? null,
+    target_details: entry.target?.details ? JSON.stringify(entry.target.details) : null,
     outcome: entry.outcome,
     request_id: entry.requestId ?? null,
     count: entry.count,
@@ -22,7 +23,7 @@ export function toRow(entry: AuditEntry) {
 }
 
 export function toEntry(row: AuditRow): AuditEntry {
-  const { credential_kind: kind, credential_id, target_type: type, target_id } = row;
+  const { credential_kind: kind, credential_id } = row;
   return {
     id: row.id,
     at: new Date(row.at),
@@ -31,9 +32,14 @@ export function toEntry(row: AuditRow): AuditEntry {
     credential: kind === null ? undefined : { kind, id: credential_id ?? "" },
     address: row.address ?? undefined,
     action: row.action,
-    target: type === null ? undefined : { type, id: target_id ?? "" },
+    target: targetOf(row),
     outcome: row.outcome,
     requestId: row.request_id ?? undefined,
     count: row.count,
   };
+}
+
+function targetOf({ target_type: type, target_id: id, target_details: details }: AuditRow): AuditEntry["target"] {
+  if (type === null) return undefined;
+  return { type, id: id ?? "", ...(details !== null && { details: JSON.parse(details) }) };
 }

@@ -33,6 +33,9 @@ export const auditIndexMigration: SqliteMigration = `
    CREATE INDEX audit_entries_by_actor_by_action ON audit_entries (actor_id, action, at, id);
    CREATE INDEX audit_entries_of_workspace_by_actor_by_action ON audit_entries (workspace_id, actor_id, action, at, id);`;
 
+/** What within its target, as JSON. */
+export const auditDetailsMigration: SqliteMigration = "ALTER TABLE audit_entries ADD COLUMN target_details TEXT;";
+
 export const auditTransactions = {
   appendAudit(tx: Transaction, entries: readonly AuditEntry[]): void {
     for (const entry of entries) {

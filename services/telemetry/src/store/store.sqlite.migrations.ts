@@ -1,6 +1,6 @@
 import type { SqliteMigration } from "@sandgate/kit/storage/sqlite";
 import { purgedIndex } from "@sandgate/kit/workspaces/sqlite-guards";
-import { auditIndexMigration, auditMigration } from "./audit.sqlite.transactions.ts";
+import { auditDetailsMigration, auditIndexMigration, auditMigration } from "./audit.sqlite.transactions.ts";
 
 export const migrations: readonly SqliteMigration[] = [
   `CREATE TABLE guards (
@@ -77,4 +77,5 @@ export const migrations: readonly SqliteMigration[] = [
    CREATE TRIGGER guards_log_bytes_gone AFTER DELETE ON guards WHEN old.log_bytes <> 0 BEGIN
      UPDATE log_total SET bytes = bytes - old.log_bytes;
    END;`,
+  auditDetailsMigration,
 ];

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/sandbox_events.proto.
  */
 export const file_sandgate_sandbox_v1_sandbox_events: GenFile = /*@__PURE__*/
-  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIqChRTYW5kYm94U3RvcFJlcXVlc3RlZBISCgpzYW5kYm94X2lkGAEgASgJIjQKDlNhbmRib3hTdG9wcGVkEhIKCnNhbmRib3hfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIlYKDlByZXZpZXdDcmVhdGVkEhIKCnNhbmRib3hfaWQYASABKAkSEgoKcHJldmlld19pZBgCIAEoCRIMCgRwb3J0GAMgASgFEg4KBnB1YmxpYxgEIAEoCCI4Cg5QcmV2aWV3UmV2b2tlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkiPAoSUHJldmlld0xpbmtDcmVhdGVkEhIKCnNhbmRib3hfaWQYASABKAkSEgoKcHJldmlld19pZBgCIAEoCSInCg9Xb3Jrc3BhY2VQdXJnZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJYgZwcm90bzM");
+  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIqChRTYW5kYm94U3RvcFJlcXVlc3RlZBISCgpzYW5kYm94X2lkGAEgASgJIsEBCgtTYW5kYm94VXNlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBmFjdGlvbhgCIAEoCRI+CgdkZXRhaWxzGAMgAygLMi0uc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94VXNlZC5EZXRhaWxzRW50cnkSDwoHb3V0Y29tZRgEIAEoCRINCgVjb3VudBgFIAEoBRouCgxEZXRhaWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI0Cg5TYW5kYm94U3RvcHBlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSJWCg5QcmV2aWV3Q3JlYXRlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkSDAoEcG9ydBgDIAEoBRIOCgZwdWJsaWMYBCABKAgiOAoOUHJldmlld1Jldm9rZWQSEgoKc2FuZGJveF9pZBgBIAEoCRISCgpwcmV2aWV3X2lkGAIgASgJIjwKElByZXZpZXdMaW5rQ3JlYXRlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkiJwoPV29ya3NwYWNlUHVyZ2VkEhQKDHdvcmtzcGFjZV9pZBgBIAEoCWIGcHJvdG8z");
 
 /**
  * sandgate.sandbox.sandbox.provisioned.v1
@@ -104,6 +104,55 @@ export const SandboxStopRequestedSchema: GenMessage<SandboxStopRequested> = /*@_
   messageDesc(file_sandgate_sandbox_v1_sandbox_events, 3);
 
 /**
+ * sandgate.sandbox.sandbox.used.v1: something was done in a sandbox, or often the like within a minute.
+ *
+ * @generated from message sandgate.sandbox.v1.SandboxUsed
+ */
+export type SandboxUsed = Message<"sandgate.sandbox.v1.SandboxUsed"> & {
+  /**
+   * Empty when the uses were in several sandboxes of the workspace.
+   *
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * Of the audit log, such as `sandbox.exec`.
+   *
+   * @generated from field: string action = 2;
+   */
+  action: string;
+
+  /**
+   * What in the sandbox it was done to, by the names of the audit log: `process_id`, `program`, `path` …
+   *
+   * @generated from field: map<string, string> details = 3;
+   */
+  details: { [key: string]: string };
+
+  /**
+   * `success`, or the code of an error after which nobody knows whether it was done.
+   *
+   * @generated from field: string outcome = 4;
+   */
+  outcome: string;
+
+  /**
+   * How many uses it stands for.
+   *
+   * @generated from field: int32 count = 5;
+   */
+  count: number;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.SandboxUsed.
+ * Use `create(SandboxUsedSchema)` to create a new message.
+ */
+export const SandboxUsedSchema: GenMessage<SandboxUsed> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 4);
+
+/**
  * sandgate.sandbox.sandbox.stopped.v1
  *
  * @generated from message sandgate.sandbox.v1.SandboxStopped
@@ -125,7 +174,7 @@ export type SandboxStopped = Message<"sandgate.sandbox.v1.SandboxStopped"> & {
  * Use `create(SandboxStoppedSchema)` to create a new message.
  */
 export const SandboxStoppedSchema: GenMessage<SandboxStopped> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 4);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 5);
 
 /**
  * sandgate.sandbox.sandbox.preview_created.v1
@@ -159,7 +208,7 @@ export type PreviewCreated = Message<"sandgate.sandbox.v1.PreviewCreated"> & {
  * Use `create(PreviewCreatedSchema)` to create a new message.
  */
 export const PreviewCreatedSchema: GenMessage<PreviewCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 5);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 6);
 
 /**
  * sandgate.sandbox.sandbox.preview_revoked.v1
@@ -183,7 +232,7 @@ export type PreviewRevoked = Message<"sandgate.sandbox.v1.PreviewRevoked"> & {
  * Use `create(PreviewRevokedSchema)` to create a new message.
  */
 export const PreviewRevokedSchema: GenMessage<PreviewRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 6);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 7);
 
 /**
  * sandgate.sandbox.sandbox.preview_link_created.v1
@@ -207,7 +256,7 @@ export type PreviewLinkCreated = Message<"sandgate.sandbox.v1.PreviewLinkCreated
  * Use `create(PreviewLinkCreatedSchema)` to create a new message.
  */
 export const PreviewLinkCreatedSchema: GenMessage<PreviewLinkCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 7);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 8);
 
 /**
  * sandgate.sandbox.workspace.workspace_purged.v1
@@ -226,5 +275,5 @@ export type WorkspacePurged = Message<"sandgate.sandbox.v1.WorkspacePurged"> & {
  * Use `create(WorkspacePurgedSchema)` to create a new message.
  */
 export const WorkspacePurgedSchema: GenMessage<WorkspacePurged> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 8);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 9);
 

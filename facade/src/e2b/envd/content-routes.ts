@@ -1,0 +1,217 @@
+import { posix } from "node:path";
+import { pipeline, Readable } from "node:stream";
+import { createGunzip, createGzip } from "node:zlib";
+import { Busboy } from "@fastify/busboy";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { FileService } from "@sandgate/proto/sandbox/v1/files";
+import type { FastifyRequest } from "fastify";
+import { type Static, Type } from "typebox";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import type { RouteRules } from "../../pipeline/base/route-rules.ts";
+import { receiveBody, sendBody } from "../../pipeline/live/bodies.ts";
+import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
+import { rangeOf } from "../../resources/files/conditions.ts";
+import { sayFileError } from "../errors.ts";
+import { contentTypeOf } from "./calls.ts";
+import type { Folders } from "./folders.ts";
+
+const { method: rpc } = FileService;
+const maxParts = 1_000;
+const chunkBytes = 128 * 1024;
+
+const FileQuery = Type.Object({
+  path: Type.Optional(Type.String()),
+  username: Type.Optional(Type.String({ maxLength: 255 })),
+  signature: Type.Optional(Type.String({ maxLength: 255 })),
+  signature_expiration: Type.Optional(Type.String({ maxLength: 20 })),
+});
+type Query = Static<typeof FileQuery>;
+
+interface Written {
+  name: string;
+  type: "file";
+  path: string;
+}
+
+/** The contents of files: envd's `/files`. */
+export async function addContentRoutes(
+  app: App,
+  { clients: { files }, live, logger, folders }: RouteContext & { folders: Folders },
+  signIn: NonNullable<RouteRules["signIn"]>,
+): Promise<void> {
+  leaveBodies(app);
+
+  app.get(
+    "/files",
+    {
+      config: { rules: { rpc: rpc.readFile, audit: "file.read", signIn, sayError: sayFileError } },
+      schema: { hide: true, querystring: FileQuery },
+    },
+    (request, reply) => {
+      const download = async ({ signal }: LiveRequest) => {
+        const { sandboxId: sandbox, query } = request;
+        const path = await resolve(request, query);
+        const call = callFor(request, { signal, timeoutMs: 0 });
+        const parts = files
+          .readFile({ sandbox, path: Buffer.from(path), ...rangeOf(request) }, call)
+          [Symbol.asyncIterator]();
+        const { value: first } = await parts.next();
+        if (first?.part.case !== "start") throw new Error("a file that is read begins with no start");
+        const { entry, length, offset, partial } = first.part.value;
+        async function* readData() {
+          for (let next = await parts.next(); !next.done; next = await parts.next()) {
+            if (next.value.part.case === "data") yield next.value.part.value;
+          }
+        }
+        const isZipped = !partial && wantsGzip(request) && length !== 0n;
+        reply.type("application/octet-stream").headers({ "accept-ranges": "bytes", vary: "accept-encoding" });
+        if (isZipped) reply.header("content-encoding", "gzip");
+        else if (length !== undefined) reply.header("content-length", String(length));
+        if (partial && length !== undefined) {
+          reply.code(206).header("content-range", `bytes ${offset}-${offset + length - 1n}/${present(entry).size}`);
+        }
+        if (request.method === "HEAD") return reply.send("");
+        const onError = (err: unknown) =>
+          logger.warn({ request_id: request.id, route: request.pattern, err }, "a download broke off");
+        await sendBody(reply, { chunks: isZipped ? zip(readData()) : readData(), signal, onError });
+        return reply;
+      };
+      return live.run(request, reply, download);
+    },
+  );
+
+  app.post(
+    "/files",
+    {
+      config: { rules: { rpc: rpc.writeFile, audit: "file.write", signIn, sayError: sayFileError } },
+      schema: { hide: true, querystring: FileQuery },
+    },
+    (request, reply) => {
+      refuseMetadata(request);
+      const upload = ({ signal }: LiveRequest) =>
+        receiveBody(request, reply, signal, async (chunks, failing) => {
+          const write = (path: string, content: AsyncIterable<Uint8Array>) =>
+            writeFile(request, path, content, failing);
+          const type = contentTypeOf(request.raw.rawHeaders);
+          const body = isZippedBody(request) ? unzip(chunks) : chunks;
+          if (/^multipart\/form-data\b/i.test(type)) return readParts(type, body, request.query.path, write);
+          if (!/^application\/octet-stream\b/i.test(type)) {
+            throw invalid("header.content-type", "must be multipart/form-data or application/octet-stream");
+          }
+          return [await write(request.query.path ?? "", body)];
+        });
+      return live.run(request, reply, upload).then((written) => reply.code(200).send(written));
+    },
+  );
+
+  async function resolve(request: FastifyRequest, { username = "" }: Query, path = pathOf(request)): Promise<string> {
+    if (path.includes("\0")) throw invalid("query.path", "must not contain a NUL character");
+    await folders.requireUser(request.sandboxId, username, callFor(request));
+    return posix.normalize(await folders.resolve(request.sandboxId, username, path, callFor(request)));
+  }
+
+  async function writeFile(
+    request: FastifyRequest<{ Querystring: Query }>,
+    given: string,
+    content: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<Written> {
+    if (given === "") throw invalid("query.path", "is required");
+    const path = await resolve(request, request.query, given);
+    const start = { sandbox: request.sandboxId, path: Buffer.from(path), parents: true };
+    await files.writeFile(toParts(start, content), callFor(request, { signal, timeoutMs: 0 }));
+    return { name: posix.basename(path), type: "file", path };
+  }
+}
+
+function pathOf({ query }: FastifyRequest): string {
+  const { path = "" }: Query = Object(query);
+  return path;
+}
+
+async function* toParts<Start>(start: Start, chunks: AsyncIterable<Uint8Array>) {
+  yield { part: { case: "start" as const, value: start } };
+  for await (const value of chunks) yield { part: { case: "data" as const, value } };
+  yield { part: { case: "commit" as const, value: true } };
+}
+
+/** Writes the files of a form, one after the other. The name of each is its path, unless there is one in the query. */
+async function readParts(
+  type: string,
+  chunks: AsyncIterable<Uint8Array>,
+  path: string | undefined,
+  write: (path: string, content: AsyncIterable<Uint8Array>) => Promise<Written>,
+): Promise<Written[]> {
+  const written: Written[] = [];
+  let writing: Promise<unknown> = Promise.resolve();
+  const form = openForm(type);
+  form.on("file", (_field, content, name) => {
+    writing = writing.then(async () => void written.push(await write(path ?? name ?? "", content)));
+    // What is left of one that could not be written.
+    writing.catch((error: Error) => form.destroy(error));
+  });
+  for (const limit of ["partsLimit", "filesLimit", "fieldsLimit"]) {
+    form.on(limit, () => form.destroy(invalid("body", `must have ${maxParts} parts or fewer`)));
+  }
+  await new Promise<void>((done, fail) => {
+    pipeline(Readable.from(chunks), form, (error) => (error ? fail(error) : done()));
+  }).catch((error: unknown) => {
+    throw error instanceof DomainError ? error : invalid("body", "must be a complete multipart/form-data body");
+  });
+  await writing;
+  if (written.length === 0) throw invalid("body", "has no file");
+  return written;
+}
+
+function openForm(type: string): InstanceType<typeof Busboy> {
+  try {
+    return new Busboy({
+      headers: { "content-type": type },
+      preservePath: true,
+      limits: { parts: maxParts, fieldSize: 1024, headerPairs: 100 },
+    });
+  } catch {
+    throw invalid("header.content-type", "must name the boundary of the parts");
+  }
+}
+
+/** What is kept of a file here is its content alone. */
+function refuseMetadata({ headers }: FastifyRequest): void {
+  const name = Object.keys(headers).find((each) => each.startsWith("x-metadata-"));
+  if (name !== undefined) throw invalid(`header.${name}`, "is not supported: files have no metadata here");
+}
+
+function isZippedBody({ headers }: FastifyRequest): boolean {
+  const { "content-encoding": encoding = "identity" } = headers;
+  if (/^gzip$/i.test(encoding)) return true;
+  if (/^identity$/i.test(encoding)) return false;
+  throw invalid("header.content-encoding", "must be gzip, if any");
+}
+
+function wantsGzip({ headers: { "accept-encoding": accepted } }: FastifyRequest): boolean {
+  return typeof accepted === "string" && /^gzip(?:;q=1)?$/i.test(accepted.trim());
+}
+
+function zip(data: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
+  return through(data, createGzip({ chunkSize: chunkBytes }));
+}
+
+async function* unzip(data: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* through(data, createGunzip({ chunkSize: chunkBytes }));
+  } catch (error) {
+    if (error instanceof Error && "code" in error && String(error.code).startsWith("Z_")) {
+      throw invalid("body", "must be a complete gzip stream, as Content-Encoding says");
+    }
+    throw error;
+  }
+}
+
+function through(data: AsyncIterable<Uint8Array>, stream: NodeJS.ReadWriteStream): AsyncIterable<Uint8Array> {
+  pipeline(Readable.from(data), stream, () => {});
+  return stream as unknown as AsyncIterable<Uint8Array>;
+}
