@@ -86,6 +86,27 @@ describe.runIf(await requireSandboxHost())("the audit log of what is done in a s
     for (const secret of [canary, ticket, "SECRET", box.owner.token]) expect(text).not.toContain(secret);
   });
 
+  test("names the preview of a port, and never its token or link", async () => {
+    const id = await box.provision();
+    const ports = `/sandboxes/${id}/ports`;
+    const preview = expectStatus(await box.target.post(ports, { port: 3000 }, box.as()), 201);
+    const link = expectStatus(await box.target.post(`${ports}/${preview.id}/links`, {}, box.as()), 201);
+    expectStatus(await box.target.delete(`${ports}/${preview.id}`, box.as()), 204);
+    const about = { type: "sandbox", id, preview_id: preview.id };
+    await expect
+      .poll(async () => (await used(id)).map(({ action, target: on }) => [action, on]))
+      .toEqual([
+        ["preview.create", { ...about, port: "3000" }],
+        ["preview.link", about],
+        ["preview.revoke", about],
+      ]);
+    const text = JSON.stringify(await logOf(id));
+    for (const secret of [preview.token, new URL(link.url).searchParams.get("sandgate_link")]) {
+      expect(secret).toMatch(/\S{16}/);
+      expect(text).not.toContain(secret);
+    }
+  });
+
   test("has nothing of reads and of what was refused, but refusals of somebody's rights", async () => {
     const id = await box.provision();
     const { target } = box;

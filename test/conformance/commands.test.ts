@@ -250,6 +250,39 @@ describe.runIf(await requireSandboxHost())("commands", () => {
     expectError(await send("echo z", "processes"), "conflict");
   });
 
+  test("of two commands with one Idempotency-Key at once one runs", async () => {
+    const headers = { "idempotency-key": randomUUID() };
+    const commands = ["echo a >> /tmp/either; sleep 1", "echo b >> /tmp/either; sleep 1"];
+    const answers = await Promise.all(
+      commands.map((command) => box.target.post(box.path("exec"), { command }, { ...box.as(), headers })),
+    );
+    expect(answers.map(({ status }) => status).toSorted()).toEqual([200, 409]);
+    expect((await box.exec("wc -l < /tmp/either")).stdout.trim()).toBe("1");
+  });
+
+  test("a repetition after a dropped answer gets the result of what runs on", async () => {
+    const headers = { "idempotency-key": randomUUID() };
+    const body = { command: "echo $$ >> /tmp/dropped; sleep 2; echo done", on_disconnect: "continue" };
+    const leaving = new AbortController();
+    const dropped = fetch(box.target.url + box.path("exec"), {
+      method: "POST",
+      headers: {
+        ...headers,
+        authorization: `Bearer ${box.owner.token}`,
+        "x-workspace-id": box.owner.workspace,
+        "content-type": "application/json",
+      },
+      body: JSON.stringify(body),
+      signal: leaving.signal,
+    });
+    await until(async () => expect((await box.exec("cat /tmp/dropped")).stdout).not.toBe(""));
+    leaving.abort();
+    await expect(dropped).rejects.toThrow();
+    const repeated = await box.target.post(box.path("exec"), body, { ...box.as(), headers });
+    expect(expectStatus(repeated, 200)).toMatchObject({ exit_code: 0, stdout: "done\n" });
+    expect((await box.exec("wc -l < /tmp/dropped")).stdout.trim()).toBe("1");
+  });
+
   test("is refused unless the sandbox is ready, and another's looks like none", async () => {
     const { target, stranger } = box;
     const answers = [

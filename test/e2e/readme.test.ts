@@ -32,6 +32,9 @@ describe.runIf(await requireServer("docker", probeEngine))("the README's tour", 
     });
     expect(stdout).not.toContain('"error":{');
     expect(stdout).toContain('"state":"ready"');
+    expect(stdout).toContain('"stdout":"hello from root\\n"');
+    expect(stdout.match(/^written from outside$/gm)).toHaveLength(2);
+    expect(stdout).toMatch(/"stream":"stdout","data":"[^"]+ UTC /);
     expect(stdout).toContain("event: metric");
     expect(stdout).toMatch(/^stopp(ing|ed)$/m);
     expect(stdout.trim().endsWith('{"success":true}')).toBe(true);

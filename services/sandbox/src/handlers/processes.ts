@@ -22,7 +22,7 @@ import { checkCommand } from "../domain/commands.ts";
 import type { HelperConnections } from "../operations/helper-connections.ts";
 import { isConnectionLost, noSuchProcess } from "../operations/helper-errors.ts";
 import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
-import { processIdOf, requireSameRequest } from "../operations/process-ids.ts";
+import { createKeyedStart, processIdOf } from "../operations/process-ids.ts";
 import {
   auditedStream,
   type HelperUse,
@@ -52,6 +52,7 @@ export function createProcessHandlers(
 ): Omit<ServiceImpl<typeof ProcessService>, "createTicket" | "openTicket"> {
   const { helpers, known } = o;
   const uses = createProcessUses();
+  const once = createOnce();
 
   /** Runs work with the helper's client, and what is known of a process that is no longer there. */
   function call<T>(context: HandlerContext, idOrName: string, work: (used: Used) => Promise<T>): Promise<T> {
@@ -73,17 +74,18 @@ export function createProcessHandlers(
   }
 
   /**
-   * Passes on the events of a process. When the helper is killed meanwhile, an `exit` says that the process is lost.
+   * Passes on the events of a process, for which it calls the helper once they are read: a call begins at once, and one
+   * whose answer nobody reads could end the program with its error. When the helper is killed meanwhile, an `exit` says that the process is lost.
    */
   async function* follow<E extends Message & { event?: OutputEvent | undefined }>(
     used: Used,
     processId: string,
-    events: AsyncIterable<E>,
+    open: () => AsyncIterable<E>,
   ): AsyncGenerator<Omit<E, keyof Message> | { event: OutputEvent }> {
     let last: Process | undefined;
     let offset = 0n;
     try {
-      for await (const message of events) {
+      for await (const message of open()) {
         const { event, offset: at } = message.event ?? { event: undefined, offset: 0n };
         if (event?.case === "start" || event?.case === "exit") last = used.note(event.value);
         offset = at;
@@ -109,25 +111,24 @@ export function createProcessHandlers(
         const { sandbox, client, signal } = used;
         const normal = { ...request, sandbox: sandbox.id };
         const id = processIdOf(callOf(context), sandbox.id, RunCommandRequestSchema, normal);
-        await requireNewKey(context, id, used);
         const run = {
           id,
           command: toHelperCommand(command),
           endOnDisconnect: !request.continueOnDisconnect,
           maxOutputBytes: BigInt(request.maxOutputBytes),
         };
-        const events = follow(used, id, client.run(run, { signal, timeoutMs: 0 }));
-        yield* auditedStream(used, uses.start("sandbox.exec", id, command), events);
+        const events = follow(used, id, () => client.run(run, { signal, timeoutMs: 0 }));
+        yield* auditedStream(once(context, id, used), uses.start("sandbox.exec", id, command), events);
       });
     },
 
     startProcess(request, context) {
       const command = requireGiven(request.command);
       return call(context, request.sandbox, async (used) => {
-        const { sandbox, client, within, audited } = used;
+        const { sandbox, client, within } = used;
         const normal = { ...request, sandbox: sandbox.id };
         const id = processIdOf(callOf(context), sandbox.id, StartProcessRequestSchema, normal);
-        await requireNewKey(context, id, used);
+        const { audited } = once(context, id, used);
         const toStart = { id, command: toHelperCommand(command) };
         const { process } = await audited(uses.start("process.start", id, command), () =>
           client.start(toStart, within(callMs)),
@@ -183,9 +184,7 @@ export function createProcessHandlers(
         }
         const limits = follows ? {} : { waitMs: BigInt(waitSeconds * 1000), maxBytes: maxReadBytes };
         const request = { id: processId, after, follow: follows, ...limits };
-        yield* follow(
-          used,
-          processId,
+        yield* follow(used, processId, () =>
           used.client.readOutput(request, {
             signal: used.signal,
             timeoutMs: follows ? 0 : waitSeconds * 1000 + callMs,
@@ -237,14 +236,17 @@ export function createProcessHandlers(
   };
 }
 
-/** Throws CONFLICT when the call's Idempotency-Key was used for another request. */
-async function requireNewKey(context: HandlerContext, id: string, { client, within }: Used): Promise<void> {
-  if (callOf(context).idempotencyKey === undefined) return;
-  const { processes } = await client.listProcesses({}, within(callMs));
-  requireSameRequest(
-    id,
-    processes.map((process) => process.id),
-  );
+/** Returns what lets a start happen once for its Idempotency-Key: work of another request with it throws CONFLICT. */
+function createOnce() {
+  const start = createKeyedStart();
+  return (context: HandlerContext, id: string, used: Used): Pick<Used, "audited"> => {
+    if (callOf(context).idempotencyKey === undefined) return used;
+    const list = async () => {
+      const { processes } = await used.client.listProcesses({}, used.within(callMs));
+      return processes.map((process) => process.id);
+    };
+    return { audited: (use, work) => start(id, list, () => used.audited(use, work)) };
+  };
 }
 
 /** What the audit log tells of uses of processes. */

@@ -29,7 +29,7 @@ export function processIdOf<D extends DescMessage>(
 }
 
 /** Throws CONFLICT when one of the ids was made with the key of `id` for another request. */
-export function requireSameRequest(id: string, ids: Iterable<string>): void {
+function requireSameRequest(id: string, ids: Iterable<string>): void {
   const key = id.slice(0, keyLength);
   for (const other of ids) {
     if (other === id || other.slice(0, keyLength) !== key) continue;
@@ -37,6 +37,27 @@ export function requireSameRequest(id: string, ids: Iterable<string>): void {
       hint: "Use a new key for a new request.",
     });
   }
+}
+
+/**
+ * Returns what starts a process under an id. It throws CONFLICT when the key of that id was used for another request:
+ * for a process that `list` names, or one that another call starts just now.
+ */
+export function createKeyedStart() {
+  const starting = new Map<string, number>();
+
+  return async <T>(id: string, list: () => Promise<readonly string[]>, start: () => Promise<T>): Promise<T> => {
+    requireSameRequest(id, starting.keys());
+    starting.set(id, (starting.get(id) ?? 0) + 1);
+    try {
+      requireSameRequest(id, await list());
+      return await start();
+    } finally {
+      const others = (starting.get(id) ?? 1) - 1;
+      if (others > 0) starting.set(id, others);
+      else starting.delete(id);
+    }
+  };
 }
 
 function hash(data: string | Uint8Array): Buffer {

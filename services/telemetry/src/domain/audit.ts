@@ -35,7 +35,7 @@ export interface AuditTarget {
 }
 
 /** The target with these details, if there are any. */
-export function withDetails(target: AuditTarget, details: Readonly<Record<string, string>>): AuditTarget {
+export function withDetails(target: AuditTarget, details: NonNullable<AuditTarget["details"]>): AuditTarget {
   return Object.keys(details).length > 0 ? { ...target, details } : target;
 }
 

@@ -1,7 +1,12 @@
 import { anyUnpack, timestampDate } from "@bufbuild/protobuf/wkt";
-import type { AuditAction } from "@sandgate/kit/base/audit-actions";
+import type { AuditAction, AuditDetails } from "@sandgate/kit/base/audit-actions";
 import type { Event } from "@sandgate/proto/common/v1/event";
-import { SandboxUsedSchema } from "@sandgate/proto/sandbox/v1/sandbox_events";
+import {
+  PreviewCreatedSchema,
+  PreviewLinkCreatedSchema,
+  PreviewRevokedSchema,
+  SandboxUsedSchema,
+} from "@sandgate/proto/sandbox/v1/sandbox_events";
 import { type AuditEntry, credentialOf, withDetails } from "./audit.ts";
 
 /** The action that each event reports. An event that isn't here reports a change of state, and has no entry. */
@@ -72,7 +77,17 @@ export function toAuditEntry(event: Event): AuditEntry | undefined {
   if (action === "workspace.delete" && event.requestId === "") return undefined;
   // A membership's id is `<workspace id>/<user id>`.
   const target = { type, id: event.entityId.split("/").at(-1) ?? "" };
-  return { ...causeOf(event), action, target, outcome: "success", count: 1 };
+  const entry = { ...causeOf(event), action, outcome: "success", count: 1 };
+  return { ...entry, target: withDetails(target, previewOf(event)) };
+}
+
+/** The preview that an event is about, and of a new one its port. */
+function previewOf({ payload }: Event): AuditDetails {
+  if (!payload) return {};
+  const created = anyUnpack(payload, PreviewCreatedSchema);
+  if (created) return { preview_id: created.previewId, port: String(created.port) };
+  const about = anyUnpack(payload, PreviewRevokedSchema) ?? anyUnpack(payload, PreviewLinkCreatedSchema);
+  return about ? { preview_id: about.previewId } : {};
 }
 
 /** Uses of a sandbox, or of several of a workspace. Undefined for what a later version sends without an action. */
