@@ -59,11 +59,11 @@ describe.runIf(await requireSandboxHost())("archives", () => {
   const listOf = async (folder: string): Promise<string> =>
     (await box.exec(`cd ${folder} && find . ! -name . -exec stat -c '%n %a %u:%g %Y %F' {} + | sort`)).stdout;
 
-  test("a folder goes out and comes back with its modes, owners, times and links", async () => {
+  test("49: a folder goes out and comes back with its modes, owners, times and links", async () => {
     const [from, to] = [await newFolder(), await newFolder()];
     await box.exec(`cd ${from} && mkdir -p venv/bin deep/er empty && echo content > deep/er/file && echo -n > none
       ln -s /usr/bin/python3 venv/bin/python && ln -s ../deep venv/up && mkfifo fifo && chown 1000:1000 deep/er/file
-      chmod 4750 deep/er/file && chmod 500 deep/er
+      chmod 4750 deep/er/file && chmod 1777 empty && chmod 500 deep/er
       find . ! -name . ! -type l -exec touch -d '2001-02-03 04:05:06' {} +`);
     const answer = await box.fetch(at(from));
     expect(answer.status).toBe(200);
@@ -132,7 +132,7 @@ describe.runIf(await requireSandboxHost())("archives", () => {
     expectInvalid(await put(box, folder, zipped.subarray(0, -9), { "content-encoding": "gzip" }), "body");
   });
 
-  test("entries that lead out of the folder, devices and FIFOs are refused, and nothing outside is touched", async () => {
+  test("49: entries that lead out of the folder, devices and FIFOs are refused, and nothing outside is touched", async () => {
     const outside = await newFolder();
     await box.exec(`echo before > ${outside}/file`);
     const link = (name: string, linkname: string): Entry => ({ name, type: "symlink", linkname });
@@ -165,7 +165,7 @@ describe.runIf(await requireSandboxHost())("archives", () => {
     expect((await box.exec(`cat ${outside}/file ${folder}/file`)).stdout).toBe("before\nafter");
   });
 
-  test("one that is cut is refused, and so is what is none", async () => {
+  test("49: one that is cut is refused, and so is what is none", async () => {
     const archive = await tarOf({ name: "file", content: "x".repeat(5_000) }, { name: "last", content: "y" });
     const folder = await newFolder();
     for (const length of [0, 300, 512, 700, 5_632, archive.length - 1_024]) {
@@ -242,7 +242,7 @@ describe.runIf(await requireSandboxHost())("archives", () => {
     }
     const ofTypes = (events: StreamEvent[]) => events.map(({ data: { type, path, to } }) => [type, path, to]);
 
-    test("tells of what is created, written, moved, deleted and changed, in new folders too", async () => {
+    test("50: tells of what is created, written, moved, deleted and changed, in new folders too", async () => {
       const folder = await newFolder();
       const { readTo, leave } = await watch(folder, "&recursive=true");
       await box.exec(`echo x > ${folder}/file`);
@@ -263,7 +263,7 @@ describe.runIf(await requireSandboxHost())("archives", () => {
       leave();
     });
 
-    test("without recursive only what is in the folder itself", async () => {
+    test("50: without recursive only what is in the folder itself", async () => {
       const folder = await newFolder();
       await box.exec(`mkdir ${folder}/below`);
       const { readTo, leave } = await watch(folder);
@@ -273,7 +273,7 @@ describe.runIf(await requireSandboxHost())("archives", () => {
       leave();
     });
 
-    test("a name that isn't UTF-8 has its bytes in base64", async () => {
+    test("46 and 50: a name that isn't UTF-8 has its bytes in base64", async () => {
       const folder = await newFolder();
       const { readTo, leave } = await watch(folder);
       await box.exec(`touch "$(printf '${folder}/a\\377')"`);
@@ -283,17 +283,19 @@ describe.runIf(await requireSandboxHost())("archives", () => {
       leave();
     });
 
-    test("changes that were lost are one overflow, after which it goes on", async () => {
+    test("50: changes that were lost are one overflow, after which it goes on, in folders of meanwhile too", async () => {
       const folder = await newFolder();
       await box.exec(`cd ${folder} && touch a b`);
       const { readTo, leave } = await watch(folder, "&recursive=true");
       // More than fits into all that lies between the sandbox and a client that reads nothing.
-      const command = `cd ${folder}; for i in 1 2 3 4 5 6 7 8 9 10; do touch $(yes a b | head -n 10000); done`;
+      const command = `cd ${folder}; for i in 1 2 3 4 5 6 7 8 9 10; do touch $(yes a b | head -n 10000); done; mkdir meanwhile`;
       await box.exec({ command, timeout_seconds: 100 });
       const events = await readTo("overflow");
       expect(events.at(-1)?.data).toEqual({ type: "overflow", path: null, to: null });
       await box.exec(`touch ${folder}/last`);
       await readTo("create", `${folder}/last`);
+      await box.exec(`touch ${folder}/meanwhile/file`);
+      await readTo("create", `${folder}/meanwhile/file`);
       leave();
     });
 
@@ -319,13 +321,13 @@ describe.runIf(await requireSandboxHost())("archives of a user who isn't root", 
   });
   afterAll(() => box?.close());
 
-  test("owners stay the user's", async () => {
+  test("49: owners stay the user's", async () => {
     await box.exec("mkdir /dev/shm/own");
     expectStatus(await put(box, "/dev/shm/own", await tarOf({ name: "file", content: "x", uid: 0, gid: 0 })), 204);
     expect((await box.exec("stat -c %u:%g /dev/shm/own/file")).stdout).toBe("1000:1000\n");
   });
 
-  test("one that fails while it is read breaks off", async () => {
+  test("49: one that fails while it is read breaks off", async () => {
     const command =
       "mkdir /dev/shm/part && cd /dev/shm/part && head -c 4194304 /dev/urandom > a && touch b && chmod 0 b";
     await box.exec(command);

@@ -224,7 +224,10 @@ type extraction struct {
 	folders []*tar.Header
 }
 
-const blockBytes = 512
+const (
+	blockBytes = 512
+	modeBits   = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+)
 
 func (work *extraction) run() error {
 	archive := tar.NewReader(work.source)
@@ -252,7 +255,7 @@ func (work *extraction) run() error {
 	for index := len(work.folders) - 1; index >= 0; index-- {
 		header := work.folders[index]
 		name := filepath.Clean(header.Name)
-		if err := work.root.Chmod(name, os.FileMode(header.Mode)&fs.ModePerm); err != nil {
+		if err := work.root.Chmod(name, header.FileInfo().Mode()&modeBits); err != nil {
 			return err
 		}
 		if err := work.root.Chtimes(name, header.ModTime, header.ModTime); err != nil {

@@ -25,6 +25,7 @@ const (
 
 type watcher struct {
 	file      *os.File
+	root      string
 	recursive bool
 	// Folders by their watch descriptors.
 	paths map[int32]string
@@ -49,14 +50,14 @@ func (service *Service) Watch(ctx context.Context, request *helperv1.WatchReques
 		return failure.FromSystem(err)
 	}
 	watch := &watcher{
-		file: os.NewFile(uintptr(descriptor), "inotify"), recursive: request.Recursive, paths: map[int32]string{}, send: stream.Send,
+		file: os.NewFile(uintptr(descriptor), "inotify"), root: service.absolute(path), recursive: request.Recursive,
+		paths: map[int32]string{}, send: stream.Send,
 	}
 	defer watch.file.Close()
-	root := service.absolute(path)
-	if len(root) > 1 {
-		root = strings.TrimRight(root, "/")
+	if len(watch.root) > 1 {
+		watch.root = strings.TrimRight(watch.root, "/")
 	}
-	if err := watch.add(root, false); err != nil {
+	if err := watch.add(watch.root, false); err != nil {
 		return failure.FromSystem(err)
 	}
 	if err := stream.Send(&helperv1.WatchResponse{Event: &helperv1.WatchResponse_Ready{Ready: true}}); err != nil {
@@ -159,7 +160,14 @@ func (watch *watcher) events(data []byte) error {
 
 func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) error {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
-		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_OVERFLOW, "", "")
+		if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_OVERFLOW, "", ""); err != nil {
+			return err
+		}
+		// Folders may have come or moved meanwhile. What is watched already stays so, under its path of now.
+		if err := watch.add(watch.root, false); errors.Is(err, unix.ENOSPC) {
+			return err
+		}
+		return nil
 	}
 	path, known := watch.paths[descriptor]
 	if mask&unix.IN_IGNORED != 0 {
