@@ -74,7 +74,7 @@ case $verb in
     [ ! -e "$folder" ] || { echo "secrets.sh: $folder is there already, and nothing in it is changed" >&2; exit 1; }
     mkdir -p "$folder"
     keys make >/dev/null
-    for part in facade $services collector mongodb nats; do
+    for part in facade gateway $services collector mongodb nats; do
       mkdir "$folder/$part"
       chmod 755 "$folder/$part"
     done
@@ -83,8 +83,10 @@ case $verb in
       # A letter first: nats-server takes a password of digits for a number.
       printf 'p%s' "$(password)" | put "$folder/$caller/events-password"
     done
-    # On each node of a cluster; it has no part in events.
-    put "$folder/collector/internal-key.json" <"$folder/keys/collector.jwk.json"
+    # What serves previews by itself, and what is on each node of a cluster, have no part in events.
+    for caller in gateway collector; do
+      put "$folder/$caller/internal-key.json" <"$folder/keys/$caller.jwk.json"
+    done
     publish
     for service in $services; do
       printf 'mongodb://%s:%s@%s/?%s' "$service" "$(password)" "${MONGODB_HOSTS:-mongodb:27017}" \

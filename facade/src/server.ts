@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { Transport } from "@connectrpc/connect";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import { newId } from "@sandgate/kit/base/ids";
@@ -37,16 +37,13 @@ import type { Slots } from "./pipeline/limits/slots.ts";
 import { limitUnfinishedBodies } from "./pipeline/limits/unfinished-bodies.ts";
 import { createGracefulShutdown } from "./pipeline/live/graceful-shutdown.ts";
 import { createLiveRequests } from "./pipeline/live/live-requests.ts";
-import { createUpgrades, isWebSocketRequest, type Upgrades } from "./pipeline/live/web-sockets.ts";
+import { createUpgrades } from "./pipeline/live/web-sockets.ts";
 import type { RouteContext, RoutePlugin } from "./pipeline/route.ts";
 import { parseJsonBodies } from "./pipeline/validation/body-parser.ts";
-import { createPreviewAccess } from "./previews/access.ts";
-import { createAddressReader } from "./previews/client-address.ts";
 import { addressOf } from "./previews/credentials.ts";
 import { createPreviewHosts } from "./previews/hosts.ts";
-import { createLivePreviews } from "./previews/live-previews.ts";
-import { openPreviewMetrics } from "./previews/metrics.ts";
-import { createPreviewServer, type PreviewServer } from "./previews/server.ts";
+import { openHttpServer, receiveTimeoutMs } from "./previews/http-server.ts";
+import { openPreviewServer } from "./previews/open.ts";
 import { documentRoutes } from "./reference/openapi.ts";
 import { referenceRoutes } from "./reference/routes.ts";
 import { resourceRoutes } from "./routes.ts";
@@ -57,10 +54,6 @@ export { facadeSettings, readFacadeSettings } from "./settings.ts";
 const maxBodyBytes = mebibyte;
 /** What clients have begun to send. */
 const maxUnfinishedBytes = { ofAddress: 16 * mebibyte, inAll: 64 * mebibyte };
-/** How long a client may take to send the headers of a request, and its body, unless that is passed on while it comes. */
-const receiveTimeoutMs = 60_000;
-/** How long a client's connection without a request stays open. */
-const idleMs = 72_000;
 
 export interface FacadeEnvironment {
   /** The transport to each service; calls through it are signed as the facade. */
@@ -120,16 +113,14 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const headers = securityHeadersFor(settings.publicUrl);
   const errors = createErrorResponder({ docsUrl: () => `${publicUrl()}/docs/errors`, headers, logger });
 
-  const previews = createPreviewServer({
+  const previews = openPreviewServer({
     hosts,
-    access: createPreviewAccess({ clients, scope }),
-    live: createLivePreviews({ clients, scope }),
     clients,
+    scope,
     errors,
-    limiters: { ofSeconds: createLocalRateLimiter({ windowMs: 1_000 }), ofMinutes: openLimiter(minuteMs) },
-    refusedPerMinute: settings.rateLimit,
-    addressOf: createAddressReader(settings.trustedProxies),
-    metrics: openPreviewMetrics(environment.metrics),
+    ofMinutes: openLimiter(minuteMs),
+    metrics: environment.metrics,
+    settings,
   });
   const removePrefix = createPrefixRemover(settings.publicUrl);
   const upgrades = createUpgrades(removePrefix);
@@ -144,7 +135,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     return503OnClosing: false,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 8 * 1024 },
     rewriteUrl: removePrefix,
-    serverFactory: (handler) => openServer({ handler, previews, upgrades }),
+    serverFactory: (handler) => openHttpServer({ handler, previews, upgrades }),
     clientErrorHandler: errors.respondToUnreadable,
     // A malformed path: no hook has run yet, and there is no route.
     frameworkErrors: (error, request, reply) => {
@@ -277,31 +268,4 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
 function createPrefixRemover(publicUrl: string | undefined): (request: IncomingMessage) => string {
   const prefix = publicUrl === undefined ? "" : new URL(publicUrl).pathname.replace(/(?<!\/)\/+$/, "");
   return ({ url = "/" }) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
-}
-
-/** A server whose requests on hosts of previews reach the previews alone, and all others the API alone. */
-function openServer(o: {
-  handler: RequestListener;
-  previews: PreviewServer;
-  upgrades: Pick<Upgrades, "isUpgrade" | "upgrade">;
-}): Server {
-  const { handler, previews, upgrades } = o;
-  const server = createServer(
-    {
-      // Node's own refusal of a request without a Host would not have the body of our errors.
-      requireHostHeader: false,
-      headersTimeout: receiveTimeoutMs,
-      requestTimeout: 0,
-      keepAliveTimeout: idleMs,
-      shouldUpgradeCallback: (request) =>
-        previews.isPreview(request) ? isWebSocketRequest(request) : upgrades.isUpgrade(request),
-    },
-    (request, response) => (previews.isPreview(request) ? previews.request : handler)(request, response),
-  );
-  server.on("upgrade", (request, socket, head) =>
-    (previews.isPreview(request) ? previews : upgrades).upgrade(request, socket, head),
-  );
-  // What expects anything but 100-continue is answered as usual, instead of with Node's empty 417.
-  server.on("checkExpectation", (request, response) => server.emit("request", request, response));
-  return server;
 }

@@ -16,6 +16,8 @@ interface Received {
 /** How long the end of a connection may take to reach the sandbox once both sides have ended. */
 const endMs = 1_000;
 const bufferBytes = 64 * 1024;
+/** Of one message. The contract takes more. */
+const maxPartBytes = 256 * 1024;
 
 /** Something written, and what is called once it was taken. */
 interface Written {
@@ -90,8 +92,10 @@ export class PortStream<Start = unknown> extends Duplex {
       this.#written = undefined;
       const { data, taken } = written;
       try {
-        if (data) yield { part: { case: "data", value: data } };
-        else yield { part: { case: "eof", value: true } };
+        if (!data) yield { part: { case: "eof", value: true } };
+        for (let at = 0; data && at < data.length; at += maxPartBytes) {
+          yield { part: { case: "data", value: data.subarray(at, at + maxPartBytes) } };
+        }
       } finally {
         // Whoever sends has asked for more, or wants no more.
         taken();

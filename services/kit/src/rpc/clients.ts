@@ -198,7 +198,8 @@ export function createRemoteTransport(o: {
       const options = { baseUrl, sessionManager, readMaxBytes };
       return o.protocol === "grpc"
         ? createGrpcTransport(options)
-        : createConnectTransport({ ...options, httpVersion: "2", useBinaryFormat: true });
+        : // Compression would take more time than it saves between machines of one network.
+          createConnectTransport({ ...options, httpVersion: "2", useBinaryFormat: true, acceptCompression: [] });
     },
     ...(o.resolve && { resolve: o.resolve }),
     ...(o.resolveEveryMs && { resolveEveryMs: o.resolveEveryMs }),

@@ -1,0 +1,35 @@
+import { createServer, type RequestListener, type Server } from "node:http";
+import { isWebSocketRequest, type Upgrades } from "../pipeline/live/web-sockets.ts";
+import type { PreviewServer } from "./server.ts";
+
+/** How long a client may take to send the headers of a request, and its body, unless that is passed on while it comes. */
+export const receiveTimeoutMs = 60_000;
+/** How long a client's connection without a request stays open. */
+const idleMs = 72_000;
+
+/** A server whose requests on hosts of previews reach the previews alone, and all others the API alone. */
+export function openHttpServer(o: {
+  handler: RequestListener;
+  previews: PreviewServer;
+  upgrades: Pick<Upgrades, "isUpgrade" | "upgrade">;
+}): Server {
+  const { handler, previews, upgrades } = o;
+  const server = createServer(
+    {
+      // Node's own refusal of a request without a Host would not have the body of our errors.
+      requireHostHeader: false,
+      headersTimeout: receiveTimeoutMs,
+      requestTimeout: 0,
+      keepAliveTimeout: idleMs,
+      shouldUpgradeCallback: (request) =>
+        previews.isPreview(request) ? isWebSocketRequest(request) : upgrades.isUpgrade(request),
+    },
+    (request, response) => (previews.isPreview(request) ? previews.request : handler)(request, response),
+  );
+  server.on("upgrade", (request, socket, head) =>
+    (previews.isPreview(request) ? previews : upgrades).upgrade(request, socket, head),
+  );
+  // What expects anything but 100-continue is answered as usual, instead of with Node's empty 417.
+  server.on("checkExpectation", (request, response) => server.emit("request", request, response));
+  return server;
+}
