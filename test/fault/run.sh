@@ -1,7 +1,8 @@
 #!/bin/sh
 # `npm run fault`: crashes of every process of the distributed platform. `npm run fault -- kubernetes`: faults of a
 # cluster, and the conformance suite on pods. `npm run fault -- use`: the platform is killed while sandboxes are used
-# (SANDGATE_FAULT_KILLS times, 100 unless set). Further arguments go to vitest.
+# (SANDGATE_FAULT_KILLS times, 100 unless set). `npm run fault -- clients`: a client makes a thousand sandboxes over a
+# network that cuts, delays and repeats (SANDGATE_FAULT_SANDBOXES). Further arguments go to vitest.
 set -eu
 cd "$(dirname "$0")/../.."
 if [ "${1:-}" = kubernetes ]; then
@@ -11,5 +12,10 @@ fi
 if [ "${1:-}" = use ]; then
   shift
   exec vitest run --project fault test/fault/long/use "$@"
+fi
+if [ "${1:-}" = clients ]; then
+  shift
+  export SANDGATE_FAULT_SANDBOXES="${SANDGATE_FAULT_SANDBOXES:-1000}"
+  exec vitest run --project engine test/clients/faults "$@"
 fi
 exec vitest run --project distributed test/fault/distributed "$@"
