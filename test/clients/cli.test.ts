@@ -150,6 +150,18 @@ describe.runIf(await requireServer("docker", probeEngine))("the command line", (
     expect(await following.ended).toEqual({ code: 0, stdout: "line 1\nline 2\nline 3\n", stderr: "" });
   });
 
+  test("opens a port, and forwards one to a local one", async () => {
+    await sandbox.files.write("/tmp/site/index.html", "hello", { parents: true });
+    await sandbox.commands.start(["httpd", "-f", "-p", "127.0.0.1:3000", "-h", "/tmp/site"]);
+    expect(await ok("port", "box", "3000", "-o", "name")).toMatch(/^http:\/\/\S+\n$/);
+    const forwarding = startSandgate(["forward", "box", "0:3000"], env);
+    await forwarding.says("is forwarded");
+    const port = /127\.0\.0\.1:(\d+)/.exec(forwarding.output())?.[1];
+    expect(await (await fetch(`http://127.0.0.1:${port}/index.html`)).text()).toBe("hello");
+    forwarding.kill("SIGINT");
+    expect((await forwarding.ended).code).toBe(130);
+  });
+
   test("manages images, registries, tokens and workspaces, and shows the audit log", async () => {
     await ok("images", "add", "other", "docker.io/library/busybox:1", "--memory", "256", "--ttl", "10m");
     expect(await ok("images", "-o", "name")).toContain("other\n");

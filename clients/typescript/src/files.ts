@@ -2,10 +2,12 @@ import { openLocalFile, writeLocalFile } from "#machine";
 import { type Content, chunksOf, streamOf } from "./bytes.ts";
 import { withoutUndefined } from "./commands.ts";
 import { NotFound } from "./errors.ts";
+import { followEvents } from "./event-stream.ts";
 import { type CallOptions, fillPath, type Http, type Request, type RequestBody } from "./http.ts";
 import { List } from "./list.ts";
 import { toCamelCase } from "./names.ts";
 import type { Entry } from "./records.ts";
+import { withResolvers } from "./time.ts";
 
 /** Permission bits: `0o644` or `"0644"`. */
 export type Mode = number | string;
@@ -31,6 +33,21 @@ export interface ReadOptions<Format extends ReadFormat = ReadFormat> extends Cal
 
 export type ReadFormat = "text" | "bytes" | "stream";
 type ReadResult = { text: string; bytes: Uint8Array; stream: ReadableStream<Uint8Array> };
+
+/** A change of a file. */
+export interface FileChange {
+  /** `overflow`: changes were lost. */
+  type: "create" | "write" | "delete" | "move" | "attrib" | "overflow";
+  path: string | null;
+  /** Where a move led. */
+  to: string | null;
+}
+
+export interface FileWatch {
+  stop(): void;
+  /** Resolves after `stop`, and rejects with what ended it before. */
+  readonly closed: Promise<void>;
+}
 
 /** An entry, and what changes when its content does. */
 export type Stat = Entry & { etag: string | undefined };
@@ -193,6 +210,76 @@ export class Files {
       json: { mode: toMode(mode) },
       ...o,
     });
+  }
+
+  /** Reads a folder, or a file, as a tar archive. */
+  readArchive(path: string, o: CallOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    const rest = { query: { path }, attemptMs: transferMs, ...o };
+    const request = this.#request("GET", "/sandboxes/{sandbox_id}/files/archive", rest);
+    return this.#http.read(request, async ({ body }) => body ?? new Blob([]).stream());
+  }
+
+  /** Unpacks a tar archive into a folder. */
+  async writeArchive(
+    path: string,
+    content: Content,
+    o: { gzip?: boolean | undefined } & CallOptions = {},
+  ): Promise<void> {
+    const { gzip, ...call } = o;
+    const { body, isRepeatable } = bodyOf(content);
+    await this.#http.call("PUT", "/sandboxes/{sandbox_id}/files/archive", {
+      params: this.#params,
+      query: { path },
+      body,
+      ...(gzip && { headers: { "content-encoding": "gzip" } }),
+      repeatable: isRepeatable,
+      attemptMs: Number.POSITIVE_INFINITY,
+      ...call,
+    });
+  }
+
+  /**
+   * Tells of changes of a file or of what is in a folder, from when it returns until `stop`. Where the connection broke
+   * off meanwhile changes may be lost, which an `overflow` says.
+   */
+  async watch(
+    path: string,
+    onEvent: (change: FileChange) => void,
+    o: { recursive?: boolean | undefined; signal?: AbortSignal | undefined } = {},
+  ): Promise<FileWatch> {
+    const { recursive, signal } = o;
+    const stopped = new AbortController();
+    const ready = withResolvers();
+    const events = followEvents({
+      open: (_lastId, connection) =>
+        this.#http.send(
+          this.#request("GET", "/sandboxes/{sandbox_id}/files/watch", {
+            query: { path, recursive },
+            headers: { accept: "text/event-stream" },
+            signal: connection,
+          }),
+        ),
+      isLast: () => false,
+      signal: signal ? AbortSignal.any([signal, stopped.signal]) : stopped.signal,
+    });
+    const follow = async () => {
+      let isFirst = true;
+      for await (const { event, data } of events) {
+        if (event === "end") continue;
+        if (event !== "ready") onEvent(toCamelCase<FileChange>(JSON.parse(data)));
+        else if (!isFirst) onEvent({ type: "overflow", path: null, to: null });
+        isFirst = false;
+        ready.resolve();
+      }
+    };
+    const closed = follow().catch((error: unknown) => {
+      if (stopped.signal.aborted) return;
+      ready.reject(error);
+      throw error;
+    });
+    closed.catch(() => {});
+    await ready.promise;
+    return { stop: () => stopped.abort(), closed };
   }
 
   #request(method: Request["method"], path: string, rest: Omit<Request, "method" | "path">): Request {

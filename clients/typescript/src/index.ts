@@ -1,14 +1,14 @@
 export type { Content } from "./bytes.ts";
 export type { Command, CommandResult, Commands, RunOptions, StartOptions, StreamOptions } from "./commands.ts";
 export * from "./errors.ts";
-export type { Files, Mode, ReadOptions, Stat, WriteOptions } from "./files.ts";
+export type { FileChange, Files, FileWatch, Mode, ReadOptions, Stat, WriteOptions } from "./files.ts";
 export type { CallOptions, CreateOptions } from "./http.ts";
 export type { List, ListOptions, Page, Sequence } from "./list.ts";
 export type { LogOptions, MetricOptions } from "./monitoring.ts";
-export type { CreatedPreview, ListeningPort, OpenPortOptions, Ports, Preview } from "./ports.ts";
+export type { OpenPortOptions, Ports, TcpConnection } from "./ports.ts";
 export type { CommandEvent, OutputBytes, OutputChunk, OutputStream, Process, ProcessEvent } from "./process.ts";
 export type * from "./records.ts";
-export type { AccountRecord, AuditLogOptions } from "./resources.ts";
+export type { AuditLogOptions } from "./resources.ts";
 export {
   type CreateSandboxOptions,
   type ListSandboxesOptions,

@@ -4,7 +4,7 @@ import { followEvents } from "./event-stream.ts";
 import { type CallOptions, fillPath, type Http } from "./http.ts";
 import { toCamelCase } from "./names.ts";
 import type { LogEntry, MetricPoint } from "./records.ts";
-import { delay } from "./time.ts";
+import { delay, withResolvers } from "./time.ts";
 
 export type Moment = Date | string;
 
@@ -117,7 +117,7 @@ async function* followRows<Row extends { timestamp: string }>(
   try {
     for (let failures = 0; !(await source.hasEnded(end.signal)); failures++) {
       if (failures > maxFailures) throw new ConnectionFailed("A stream broke off again and again.");
-      const opened = Promise.withResolvers<void>();
+      const opened = withResolvers();
       const live = streamRows<Row>(source, kind, { signal: end.signal, onOpen: opened.resolve });
       let next = live.next();
       await Promise.race([opened.promise, next]);

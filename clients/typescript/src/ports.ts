@@ -1,30 +1,8 @@
 import { withoutUndefined } from "./commands.ts";
 import { ConnectionFailed } from "./errors.ts";
 import { type CallOptions, type CreateOptions, fillPath, type Http, newIdempotencyKey } from "./http.ts";
-import { toCamelCase } from "./names.ts";
+import type { CreatedPreview, ListeningPort, Preview, PreviewLink } from "./records.ts";
 import { delay } from "./time.ts";
-
-/** A port of a sandbox that is reached by an address of its own. */
-export interface Preview {
-  id: string;
-  port: number;
-  url: string;
-  public: boolean;
-  hostHeader: "preview" | "localhost";
-  createdBy: string;
-  createdAt: string;
-  expiresAt: string;
-}
-
-/** A new preview, with the token that opens it: sent as X-Sandgate-Token. It is shown this once. */
-export type CreatedPreview = Preview & { token: string };
-
-/** What listens in a sandbox. */
-export interface ListeningPort {
-  port: number;
-  address: string;
-  processId: string | null;
-}
 
 /** The bytes of one TCP connection. */
 export interface TcpConnection {
@@ -51,34 +29,42 @@ export class Ports {
     this.#sandboxId = sandboxId;
   }
 
-  /** Opens a preview of a port. */
+  /** Opens a preview of a port. Its token, sent as X-Sandgate-Token, is shown this once. */
   open(port: number, o: OpenPortOptions = {}): Promise<CreatedPreview> {
     const { idempotencyKey = newIdempotencyKey(), signal, timeoutMs, ...rest } = o;
-    return this.#json("POST", "", { json: { port, ...withoutUndefined(rest) }, idempotencyKey, signal, timeoutMs });
+    return this.#http.call("POST", "/sandboxes/{sandbox_id}/ports", {
+      params: { sandbox_id: this.#sandboxId },
+      json: { port, ...withoutUndefined(rest) },
+      idempotencyKey,
+      signal,
+      timeoutMs,
+    });
   }
 
   /** The previews that are open. */
   async list(o: CallOptions = {}): Promise<Preview[]> {
-    return (await this.#json<{ previews: Preview[] }>("GET", "", o)).previews;
+    const params = { sandbox_id: this.#sandboxId };
+    return (await this.#http.call("GET", "/sandboxes/{sandbox_id}/ports", { params, ...o })).previews;
   }
 
   get(id: string, o: CallOptions = {}): Promise<Preview> {
-    return this.#json("GET", `/${encodeURIComponent(id)}`, o);
+    return this.#http.call("GET", "/sandboxes/{sandbox_id}/ports/{preview_id}", { params: this.#params(id), ...o });
   }
 
   /** Ends a preview. */
   async close(id: string, o: CallOptions = {}): Promise<void> {
-    await this.#json("DELETE", `/${encodeURIComponent(id)}`, o);
+    await this.#http.call("DELETE", "/sandboxes/{sandbox_id}/ports/{preview_id}", { params: this.#params(id), ...o });
   }
 
   /** An address that opens a preview in a browser, once. */
-  link(
-    id: string,
-    o: { ttlSeconds?: number | undefined } & CallOptions = {},
-  ): Promise<{ url: string; expiresAt: string }> {
+  link(id: string, o: { ttlSeconds?: number | undefined } & CallOptions = {}): Promise<PreviewLink> {
     const { ttlSeconds, ...call } = o;
-    const json = withoutUndefined({ ttlSeconds });
-    return this.#json("POST", `/${encodeURIComponent(id)}/links`, { json, repeatable: true, ...call });
+    return this.#http.call("POST", "/sandboxes/{sandbox_id}/ports/{preview_id}/links", {
+      params: this.#params(id),
+      json: withoutUndefined({ ttlSeconds }),
+      repeatable: true,
+      ...call,
+    });
   }
 
   /**
@@ -99,23 +85,14 @@ export class Ports {
     return toStreams(socket);
   }
 
-  /** What listens. */
-  async listening(o: CallOptions = {}): Promise<ListeningPort[]> {
-    const path = fillPath("/sandboxes/{sandbox_id}/listening", { sandbox_id: this.#sandboxId });
-    const read = async (response: Response) => toCamelCase<{ ports: ListeningPort[] }>(await response.json());
-    return (await this.#http.read({ method: "GET", path, ...o }, read)).ports;
+  /** What listens in the sandbox. */
+  async listening(o: CallOptions = {}): Promise<readonly ListeningPort[]> {
+    const params = { sandbox_id: this.#sandboxId };
+    return (await this.#http.call("GET", "/sandboxes/{sandbox_id}/listening", { params, ...o })).ports;
   }
 
-  #json<T>(
-    method: "GET" | "POST" | "DELETE",
-    rest: string,
-    o: Omit<Parameters<Http["send"]>[0], "method" | "path">,
-  ): Promise<T> {
-    const path = `${fillPath("/sandboxes/{sandbox_id}/ports", { sandbox_id: this.#sandboxId })}${rest}`;
-    return this.#http.read({ method, path, ...o }, async (response) => {
-      const text = await response.text();
-      return toCamelCase<T>(text === "" ? undefined : JSON.parse(text));
-    });
+  #params(id: string): { sandbox_id: string; preview_id: string } {
+    return { sandbox_id: this.#sandboxId, preview_id: id };
   }
 }
 

@@ -10,7 +10,6 @@ import {
   queryOf,
 } from "./http.ts";
 import { List, type ListOptions } from "./list.ts";
-import { toCamelCase } from "./names.ts";
 import type * as records from "./records.ts";
 
 type Fields<T extends object> = T & CallOptions;
@@ -253,25 +252,11 @@ export class Sessions extends Resource {
   }
 }
 
-/** Who the caller is, and what the credential allows. */
-export interface AccountRecord {
-  id: string;
-  username: string;
-  isOperator: boolean;
-  hasSecondFactor: boolean;
-  createdAt: string;
-  credential: "session" | "api_token";
-  /** Of the token, if it is bound to one. */
-  workspaceId: string | null;
-  role: records.Role | null;
-  permissions: records.Permission[] | null;
-}
-
 /** The caller's account. */
 export class Account extends Resource {
-  get(o: CallOptions = {}): Promise<AccountRecord> {
-    const read = async (response: Response) => toCamelCase<AccountRecord>(await response.json());
-    return this.http.read({ method: "GET", path: "/auth/account", ...o }, read);
+  /** Who the caller is, and what the credential allows. */
+  get(o: CallOptions = {}): Promise<records.AccountRecord> {
+    return this.http.call("GET", "/auth/account", o);
   }
 
   /** Deletes the account. */

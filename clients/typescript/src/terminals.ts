@@ -1,6 +1,6 @@
 import { toBytes } from "./bytes.ts";
 import { type Command, Commands, type StartOptions } from "./commands.ts";
-import { ConnectionFailed, SandgateError } from "./errors.ts";
+import { BadSettings, ConnectionFailed, SandgateError } from "./errors.ts";
 import { type CallOptions, fillPath, type Http, queryOf } from "./http.ts";
 import type { Process } from "./process.ts";
 import type { ProcessRecord } from "./records.ts";
@@ -78,6 +78,9 @@ export class Terminal {
   #waiting: (string | Uint8Array)[] = [];
 
   constructor(http: Http, sandboxId: string, process: Process, o: TerminalOptions & { after?: number | undefined }) {
+    if (typeof WebSocket === "undefined") {
+      throw new BadSettings("Terminals need a WebSocket.", "Node.js has one from version 22 on.");
+    }
     this.#http = http;
     this.#sandboxId = sandboxId;
     this.#process = process;

@@ -50,3 +50,14 @@ export function withTimeout(o: {
   const timeout = AbortSignal.timeout(o.timeoutMs);
   return o.signal ? AbortSignal.any([o.signal, timeout]) : timeout;
 }
+
+/** A promise with what settles it. Node.js 20 has no `Promise.withResolvers`. */
+export function withResolvers(): { promise: Promise<void>; resolve(): void; reject(reason: unknown): void } {
+  let resolve = () => {};
+  let reject: (reason: unknown) => void = () => {};
+  const promise = new Promise<void>((onResolve, onReject) => {
+    resolve = onResolve;
+    reject = onReject;
+  });
+  return { promise, resolve, reject };
+}

@@ -52,6 +52,9 @@ export async function forward(args: readonly string[], signal: AbortSignal): Pro
   return 0;
 }
 
+/** How long an answer may take after all was sent. */
+const answerMs = 30_000;
+
 async function pass(sandbox: Sandbox, port: number, socket: Socket, signal: AbortSignal): Promise<void> {
   socket.on("error", () => socket.destroy());
   signal.addEventListener("abort", () => socket.destroy(), { once: true });
@@ -61,7 +64,10 @@ async function pass(sandbox: Sandbox, port: number, socket: Socket, signal: Abor
     const { Duplex } = await import("node:stream");
     const { pipeline } = await import("node:stream/promises");
     const remote = Duplex.fromWeb({ readable, writable } as Parameters<typeof Duplex.fromWeb>[0]);
-    await Promise.all([pipeline(socket, remote, { end: true }), pipeline(remote, socket)]);
+    // Who has sent all may still wait for an answer; the other end can't be told.
+    socket.once("end", () => void setTimeout(() => remote.destroy(), answerMs).unref());
+    socket.pipe(remote, { end: false });
+    await pipeline(remote, socket);
   } catch (error) {
     if (!signal.aborted) say(`error: ${error instanceof Error ? error.message : String(error)}`);
     socket.destroy();
