@@ -3,7 +3,7 @@ import { ConnectionFailed } from "./errors.ts";
 import { followEvents } from "./event-stream.ts";
 import { type CallOptions, fillPath, type Http } from "./http.ts";
 import { toCamelCase } from "./names.ts";
-import type { LogEntry, MetricPoint } from "./records.ts";
+import type { LogEntry, MetricPoint, SandboxState } from "./records.ts";
 import { delay, withResolvers } from "./time.ts";
 
 export type Moment = Date | string;
@@ -31,8 +31,8 @@ export interface Source {
   sandboxId: string;
   /** When the sandbox was made. */
   createdAt: string;
-  /** Whether it has ended, by asking. */
-  hasEnded(signal: AbortSignal | undefined): Promise<boolean>;
+  /** How it is now, by asking. */
+  state(signal: AbortSignal | undefined): Promise<SandboxState>;
 }
 
 const pageSize = 10_000;
@@ -115,8 +115,15 @@ async function* followRows<Row extends { timestamp: string }>(
     seen.startOver();
   }
   try {
-    for (let failures = 0; !(await source.hasEnded(end.signal)); failures++) {
+    let failures = 0;
+    for (let state = await source.state(end.signal); !isOver(state); state = await source.state(end.signal)) {
+      // The stream of one that is about to end is over, its output isn't.
+      if (state === "stopping") {
+        await delay(quietMs, end.signal);
+        continue;
+      }
       if (failures > maxFailures) throw new ConnectionFailed("A stream broke off again and again.");
+      failures += 1;
       const opened = withResolvers();
       const live = streamRows<Row>(source, kind, { signal: end.signal, onOpen: opened.resolve });
       let next = live.next();
@@ -150,12 +157,12 @@ function watchForEnd(source: Source, signal: AbortSignal | undefined) {
   let rows = 0;
   let hasEnded = false;
   async function watch(): Promise<void> {
-    for (let isOver = false; ; ) {
+    for (let hasStopped = false; ; ) {
       const before = rows;
       await delay(quietMs, either);
       if (rows !== before) continue;
-      if (isOver) break;
-      isOver = await source.hasEnded(either);
+      if (hasStopped) break;
+      hasStopped = isOver(await source.state(either));
     }
     hasEnded = true;
     controller.abort();
@@ -174,8 +181,12 @@ function watchForEnd(source: Source, signal: AbortSignal | undefined) {
   };
 }
 
+function isOver(state: SandboxState): boolean {
+  return state === "stopped" || state === "failed";
+}
+
 async function* streamRows<Row>(
-  { http, sandboxId, hasEnded }: Source,
+  { http, sandboxId, state }: Source,
   { include, stream }: Kind<Row>,
   { signal, onOpen }: { signal: AbortSignal | undefined; onOpen(): void },
 ): AsyncGenerator<Row, void> {
@@ -193,7 +204,7 @@ async function* streamRows<Row>(
     },
     isLast: () => false,
     // Without an id there is a gap, which only reading closes.
-    mayReopen: async (lastId) => lastId !== undefined && !(await hasEnded(signal)),
+    mayReopen: async (lastId) => lastId !== undefined && (await state(signal)) === "ready",
     signal,
   });
   for await (const { data } of events) yield toCamelCase<Row>(JSON.parse(data));

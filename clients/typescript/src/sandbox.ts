@@ -186,11 +186,8 @@ export class Sandbox {
   }
 
   #source(): Source {
-    const hasEnded = async (signal: AbortSignal | undefined) => {
-      const { state } = await this.refresh({ signal });
-      return state === "stopped" || state === "failed";
-    };
-    return { http: this.#http, sandboxId: this.id, createdAt: this.#record.createdAt, hasEnded };
+    const state = async (signal: AbortSignal | undefined) => (await this.refresh({ signal })).state;
+    return { http: this.#http, sandboxId: this.id, createdAt: this.#record.createdAt, state };
   }
 
   /**
