@@ -11,6 +11,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
 import { dashboardRoutes } from "./dashboard/routes.ts";
+import { e2bPathOf } from "./e2b/hosts.ts";
 import { e2bRoutes } from "./e2b/routes.ts";
 import { healthRoutes } from "./operations/health.ts";
 import { admitRequests, confirmAccess } from "./pipeline/admission/admission.ts";
@@ -123,7 +124,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     settings,
   });
   const removePrefix = createPrefixRemover(settings.publicUrl);
-  const upgrades = createUpgrades(removePrefix);
+  const pathOf = (raw: IncomingMessage) => e2bPathOf(raw, settings) ?? removePrefix(raw);
+  const upgrades = createUpgrades(pathOf);
 
   const app: App = Fastify({
     // Requests are logged by their route only, since a path may contain a token.
@@ -134,7 +136,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     // Requests on open connections are still answered while it closes.
     return503OnClosing: false,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 8 * 1024 },
-    rewriteUrl: removePrefix,
+    rewriteUrl: pathOf,
     serverFactory: (handler) => openHttpServer({ handler, previews, upgrades }),
     clientErrorHandler: errors.respondToUnreadable,
     // A malformed path: no hook has run yet, and there is no route.

@@ -9,6 +9,7 @@ import type { LiveRequest } from "../pipeline/live/live-requests.ts";
 import { present } from "../pipeline/messages/contract.ts";
 import { requireReady } from "../resources/sandboxes/require-ready.ts";
 import { type Control, controlRules, requireRunning } from "./control.ts";
+import { privateLabel } from "./control-mapping.ts";
 import { ConnectBody, CreateBody, SandboxParams, TimeoutBody } from "./control-schemas.ts";
 import { isGone } from "./errors.ts";
 import { noSuchSandbox } from "./places.ts";
@@ -61,9 +62,11 @@ export function addLifeRoutes(app: App, control: Control): void {
       },
       async (request, reply) => {
         requirePermission(signedInOf(request).user, { permission: Permission.USE, anyPermission: false });
-        const { templateID: image, timeout: ttlSeconds = defaultTimeoutSeconds, metadata, envVars } = request.body;
+        const { templateID: image, timeout: ttlSeconds = defaultTimeoutSeconds, envVars, network } = request.body;
+        const isPrivate = network?.allowPublicTraffic === false;
+        const metadata = { ...request.body.metadata, ...(isPrivate && { [privateLabel]: "true" }) };
         const create = async (opened: LiveRequest) => {
-          const order = { image, orDefault: image === base, ttlSeconds, labels: metadata ?? {}, env: envVars ?? {} };
+          const order = { image, orDefault: image === base, ttlSeconds, labels: metadata, env: envVars ?? {} };
           const { sandbox: accepted } = await sandbox.provisionSandbox(order, callFor(request));
           try {
             return await awaitReady(request, present(accepted), opened);

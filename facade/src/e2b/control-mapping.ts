@@ -15,6 +15,8 @@ export interface Limits {
 const envdVersion = "0.6.1";
 /** The machine that a sandbox runs on, which E2B's SDKs have no use for. */
 const clientId = "sandgate";
+/** The label of a sandbox whose ports are not open to everybody. */
+export const privateLabel = "sandgate.io/private-ports";
 /** Of a sandbox that has no end. */
 const never = "9999-12-31T23:59:59.999Z";
 const mebibyte = 1024 * 1024;
@@ -32,7 +34,7 @@ export function toListedSandbox(sandbox: Sandbox, name: string, { cpus, diskMb }
     memoryMB: sandbox.memoryMb,
     diskSizeMB: diskMb,
     state: "running",
-    metadata: sandbox.labels,
+    metadata: Object.fromEntries(Object.entries(sandbox.labels).filter(([name]) => name !== privateLabel)),
     envdVersion,
   };
 }
@@ -52,6 +54,10 @@ export function toOpenedSandbox(
     trafficAccessToken: o.trafficToken ?? null,
     domain: o.domain,
   };
+}
+
+export function isPrivate({ labels }: Sandbox): boolean {
+  return Object.hasOwn(labels, privateLabel);
 }
 
 export function startOf({ timeline, createdAt }: Sandbox): Timestamp {

@@ -11,7 +11,7 @@ import type { Places } from "./places.ts";
 /** E2B's control plane: creation, life and lists of sandboxes, for API tokens in the header X-API-Key. */
 export async function controlPlane(
   app: App,
-  context: RouteContext & { domain: string; names: Names; places: Places },
+  context: RouteContext & { domain: string; isPublic: boolean; names: Names; places: Places },
 ): Promise<void> {
   app.addHook("onRequest", (request, _reply, done) => {
     const token = toApiToken(request.headers["x-api-key"]);

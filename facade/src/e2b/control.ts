@@ -7,7 +7,7 @@ import { signedInOf } from "../pipeline/base/request-context.ts";
 import type { RouteRules } from "../pipeline/base/route-rules.ts";
 import { present } from "../pipeline/messages/contract.ts";
 import type { RouteContext } from "../pipeline/route.ts";
-import { hasExpired, type Limits, toOpenedSandbox } from "./control-mapping.ts";
+import { hasExpired, isPrivate, type Limits, toOpenedSandbox } from "./control-mapping.ts";
 import { sayControlError } from "./errors.ts";
 import type { Names } from "./names.ts";
 import { noSuchSandbox } from "./places.ts";
@@ -26,7 +26,7 @@ export interface Control extends RouteContext {
   open(request: FastifyRequest, sandbox: Sandbox): Promise<ReturnType<typeof toOpenedSandbox>>;
 }
 
-export function createControl(context: RouteContext & { names: Names; domain: string }): Control {
+export function createControl(context: RouteContext & { names: Names; domain: string; isPublic: boolean }): Control {
   const { clients, names, domain } = context;
   const limits = new LoadingCache<Limits>({ maxAgeMs: limitsAgeMs });
   return {
@@ -41,11 +41,12 @@ export function createControl(context: RouteContext & { names: Names; domain: st
 
     async open(request, sandbox) {
       const { credentialId } = signedInOf(request).user;
-      const [name, accessToken] = await Promise.all([
+      const [name, accessToken, trafficToken] = await Promise.all([
         names.toSandboxName(sandbox.id),
         names.toAccessToken(sandbox.id, credentialId),
+        context.isPublic && !isPrivate(sandbox) ? undefined : names.toTrafficToken(sandbox.id),
       ]);
-      return toOpenedSandbox(sandbox, { name, accessToken, trafficToken: undefined, domain });
+      return toOpenedSandbox(sandbox, { name, accessToken, trafficToken, domain });
     },
   };
 }

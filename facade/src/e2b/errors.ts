@@ -78,7 +78,7 @@ export function isGone({ reason, errno }: DomainError): boolean {
 }
 
 /** What E2B's proxy says of a sandbox that isn't there, and of a port where nobody listens. */
-function sayUnreachable(sandboxName: string, message = "The sandbox was not found"): ErrorAnswer {
+export function sayUnreachable(sandboxName: string, message = "The sandbox was not found"): ErrorAnswer {
   return { status: 502, body: { sandboxId: sandboxName, message, code: 502 } };
 }
 

@@ -15,6 +15,9 @@ export interface Names {
   fromSandboxName(name: string): Promise<string | undefined>;
   /** What opens one sandbox for one API token. */
   toAccessToken(sandboxId: string, tokenId: string): Promise<string>;
+  /** What opens the ports of a sandbox that doesn't open them to everybody. */
+  toTrafficToken(sandboxId: string): Promise<string>;
+  isTrafficToken(sandboxId: string, token: string): Promise<boolean>;
   /** The id of the API token that an access token of the sandbox stands for. Undefined: it is none. */
   fromAccessToken(sandboxId: string, accessToken: string): Promise<string | undefined>;
 }
@@ -24,7 +27,7 @@ const macBytes = 16;
 /** Digits of 32 bytes in base 36. */
 const textLength = 50;
 /** Of 32 bytes in base64url. */
-const accessTokenLength = 43;
+const tokenLength = 43;
 /** A changed key ring holds from the next start of the sandbox service on. */
 const keyAgeMs = 60_000;
 
@@ -57,13 +60,11 @@ export function createNames({ sandbox }: Pick<Clients, "sandbox">): Names {
   return {
     toSandboxName: async (sandboxId) => toText(await seal("sandbox", "", sandboxId)),
     fromSandboxName: (name) => open("sandbox", "", fromText(name)),
+    toTrafficToken: async (sandboxId) => (await seal("traffic", "", sandboxId)).toString("base64url"),
+    isTrafficToken: async (sandboxId, token) => (await open("traffic", "", fromBase64(token))) === sandboxId,
     toAccessToken: async (sandboxId, tokenId) => (await seal("access", sandboxId, tokenId)).toString("base64url"),
     fromAccessToken: (sandboxId, accessToken) =>
-      open(
-        "access",
-        sandboxId,
-        accessToken.length === accessTokenLength ? Buffer.from(accessToken, "base64url") : undefined,
-      ),
+      open("access", sandboxId, accessToken.length === tokenLength ? Buffer.from(accessToken, "base64url") : undefined),
   };
 }
 
@@ -77,6 +78,10 @@ function toBytes(uuid: string): Buffer {
 
 function toUuid(bytes: Buffer): string {
   return bytes.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+function fromBase64(token: string): Buffer | undefined {
+  return token.length === tokenLength ? Buffer.from(token, "base64url") : undefined;
 }
 
 /** In base 36, whose digits host names and paths take as they are. */

@@ -15,13 +15,13 @@ const ofSandboxAgeMs = 3_600_000;
 export interface Places {
   /** The token's workspace, else the one that the request names, else the user's personal one. */
   ofCaller(request: FastifyRequest): Promise<string | undefined>;
-  /** Throws SANDBOX_NOT_FOUND. */
-  ofSandbox(sandboxId: string, requestId: string): Promise<string>;
+  /** The workspace of a sandbox, and who made it. Throws SANDBOX_NOT_FOUND. */
+  ofSandbox(sandboxId: string, requestId: string): Promise<{ workspaceId: string; createdBy: string }>;
 }
 
 export function createPlaces({ clients: { workspace, sandbox } }: Pick<RouteContext, "clients">): Places {
   const personal = new LoadingCache<string | undefined>({ maxAgeMs: personalAgeMs });
-  const ofSandboxes = new LoadingCache<string>({ maxAgeMs: ofSandboxAgeMs });
+  const ofSandboxes = new LoadingCache<{ workspaceId: string; createdBy: string }>({ maxAgeMs: ofSandboxAgeMs });
 
   /** The oldest of those that the user owns: it was made at the latest by the first such call. */
   async function findPersonal(request: FastifyRequest): Promise<string | undefined> {
@@ -49,10 +49,7 @@ export function createPlaces({ clients: { workspace, sandbox } }: Pick<RouteCont
     },
 
     ofSandbox(sandboxId, requestId) {
-      return ofSandboxes.get(sandboxId, async () => {
-        const { workspaceId } = await sandbox.getSandboxWorkspace({ sandboxId }, asFacade({ requestId }));
-        return workspaceId;
-      });
+      return ofSandboxes.get(sandboxId, () => sandbox.getSandboxWorkspace({ sandboxId }, asFacade({ requestId })));
     },
   };
 }

@@ -1,4 +1,4 @@
-import { choice, defineSettings, text } from "@sandgate/kit/base/settings";
+import { choice, defineSettings, type SettingValues, text } from "@sandgate/kit/base/settings";
 
 /** The settings of the interface for programs written for E2B. */
 export const e2bSettings = defineSettings({
@@ -12,11 +12,13 @@ export const e2bSettings = defineSettings({
   }),
 });
 
+export type E2bSettings = SettingValues<typeof e2bSettings>;
+
 const label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
 const hostAndPort = new RegExp(`^(?=.{1,190}$)${label}(?:\\.${label})*(?::\\d{1,5})?$`);
 
 /** What is wrong with the settings. */
-export function checkE2bSettings({ e2bDomain }: { e2bDomain?: string | undefined }): string[] {
+export function checkE2bSettings({ e2bDomain }: E2bSettings): string[] {
   if (e2bDomain === undefined || hostAndPort.test(e2bDomain)) return [];
   return ["SANDGATE_E2B_DOMAIN must be a host name in lower case, with a port or without"];
 }

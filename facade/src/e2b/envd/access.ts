@@ -32,7 +32,7 @@ export function createAccess(o: Pick<RouteContext, "authenticator"> & { names: N
         hint: "Connect to the sandbox again.",
       });
     }
-    const [signedIn, workspaceId] = await Promise.all([
+    const [signedIn, { workspaceId }] = await Promise.all([
       authenticator.findApiToken(tokenId, request.id),
       places.ofSandbox(sandboxId, request.id),
     ]);

@@ -33,6 +33,7 @@ const callKey = createContextKey<EnvdCall | undefined>(undefined, { description:
 const maxMessageBytes = 4 * 1024 * 1024;
 /** Node's timers take no more, and no sandbox lives for so long. */
 const maxTimerMs = 2 ** 31 - 1;
+const defaultPingSeconds = 90;
 const timeoutHeader = "connect-timeout-ms";
 
 /** The call that a handler answers. */
@@ -51,6 +52,12 @@ export function optionsFor(context: HandlerContext, o: { timeoutMs?: number } = 
 export function timeoutOf({ request }: EnvdCall): number | undefined {
   const { [timeoutHeader]: given } = request.headers;
   return typeof given === "string" && /^\d{1,10}$/.test(given) ? Number(given) : undefined;
+}
+
+/** After how long a silence the client wants a sign of life, in milliseconds. */
+export function pingMsOf({ request: { headers } }: EnvdCall): number {
+  const seconds = Number(headers["keepalive-ping-interval"]);
+  return 1000 * (seconds >= 1 && seconds <= 3_600 ? seconds : defaultPingSeconds);
 }
 
 /** Adds the methods of envd's services as routes, each with the rules of what it does. */

@@ -15,6 +15,7 @@ import { present } from "../../pipeline/messages/contract.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { rangeOf } from "../../resources/files/conditions.ts";
+import { toParts } from "../../resources/files/uploads.ts";
 import { sayFileError } from "../errors.ts";
 import { contentTypeOf } from "./calls.ts";
 import type { Folders } from "./folders.ts";
@@ -131,12 +132,6 @@ export async function addContentRoutes(
 function pathOf({ query }: FastifyRequest): string {
   const { path = "" }: Query = Object(query);
   return path;
-}
-
-async function* toParts<Start>(start: Start, chunks: AsyncIterable<Uint8Array>) {
-  yield { part: { case: "start" as const, value: start } };
-  for await (const value of chunks) yield { part: { case: "data" as const, value } };
-  yield { part: { case: "commit" as const, value: true } };
 }
 
 /** Writes the files of a form, one after the other. The name of each is its path, unless there is one in the query. */

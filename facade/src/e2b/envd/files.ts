@@ -1,16 +1,19 @@
 import { posix } from "node:path";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
-import { type Entry, EntryType } from "@sandgate/proto/helper/v1/file";
-import { FileService } from "@sandgate/proto/sandbox/v1/files";
+import { ChangeType, type Entry, EntryType } from "@sandgate/proto/helper/v1/file";
+import { FileService, type WatchFilesResponse } from "@sandgate/proto/sandbox/v1/files";
 import type { Clients } from "../../pipeline/base/clients.ts";
 import type { RouteRules } from "../../pipeline/base/route-rules.ts";
 import { present } from "../../pipeline/messages/contract.ts";
-import type { Filesystem } from "../gen/filesystem_pb.ts";
+import { readBytes } from "../../resources/files/paths.ts";
+import { EventType, type Filesystem, type WatchDirResponseSchema } from "../gen/filesystem_pb.ts";
 import { userOf } from "./access.ts";
-import { envdCallOf, optionsFor } from "./calls.ts";
+import { envdCallOf, optionsFor, pingMsOf } from "./calls.ts";
 import { toEntryInfo } from "./entries.ts";
 import type { Folders } from "./folders.ts";
+import { keepAlive } from "./keep-alive.ts";
 
 const { method: rpc } = FileService;
 
@@ -20,6 +23,7 @@ export const fileRules: Readonly<Record<string, RouteRules>> = {
   "Filesystem.ListDir": { rpc: rpc.listEntries, audit: "file.list" },
   "Filesystem.MakeDir": { rpc: rpc.makeDirectory, audit: "file.write" },
   "Filesystem.Move": { rpc: rpc.moveEntry, audit: "file.move" },
+  "Filesystem.WatchDir": { rpc: rpc.watchFiles, audit: "file.read" },
   "Filesystem.Remove": { rpc: rpc.deleteEntry, audit: "file.delete" },
 };
 
@@ -111,6 +115,19 @@ export function createFileHandlers(o: {
       return { entry: await describe(present(entry), context) };
     },
 
+    async *watchDir({ path, recursive, includeEntry, allowNetworkMounts }, context) {
+      if (includeEntry || allowNetworkMounts) {
+        throw new ConnectError("entries in events, and network mounts, are not supported", Code.InvalidArgument);
+      }
+      const call = envdCallOf(context);
+      const place = await placeOf(path, context);
+      // Of something else than a folder.
+      await files.listEntries({ ...place, limit: 1 }, optionsFor(context));
+      const changes = files.watchFiles({ ...place, recursive }, optionsFor(context, { timeoutMs: 0 }));
+      const ping = (): WatchEvent => ({ event: { case: "keepalive", value: {} } });
+      yield* keepAlive(toEvents(changes, place.path.toString()), pingMsOf(call), ping);
+    },
+
     async remove({ path }, context) {
       const place = await placeOf(path, context);
       await files
@@ -119,6 +136,36 @@ export function createFileHandlers(o: {
       return {};
     },
   };
+}
+
+type WatchEvent = MessageInitShape<typeof WatchDirResponseSchema>;
+
+const eventTypes: Partial<Record<ChangeType, EventType>> = {
+  [ChangeType.CREATE]: EventType.CREATE,
+  [ChangeType.WRITE]: EventType.WRITE,
+  [ChangeType.DELETE]: EventType.REMOVE,
+  [ChangeType.ATTRIB]: EventType.CHMOD,
+};
+
+/** Changes as envd tells them: a move is the old name's RENAME and the new one's CREATE. */
+async function* toEvents(changes: AsyncIterable<WatchFilesResponse>, folder: string): AsyncGenerator<WatchEvent> {
+  const nameOf = (path: Uint8Array) => posix.relative(folder, readBytes(path).text);
+  const toEvent = (type: EventType, path: Uint8Array): WatchEvent => ({
+    event: { case: "filesystem", value: { name: nameOf(path), type } },
+  });
+  for await (const { event } of changes) {
+    if (event.case === "ready") yield { event: { case: "start", value: {} } };
+    if (event.case !== "change") continue;
+    const { type, path, to } = event.value;
+    if (type === ChangeType.OVERFLOW) throw new ConnectError("changes were lost", Code.DataLoss);
+    if (type === ChangeType.MOVE) {
+      yield toEvent(EventType.RENAME, path);
+      if (to.length > 0) yield toEvent(EventType.CREATE, to);
+    } else {
+      const known = eventTypes[type];
+      if (known !== undefined) yield toEvent(known, path);
+    }
+  }
 }
 
 function orNone(error: unknown): undefined {

@@ -22,7 +22,7 @@ import type {
   StartRequest,
 } from "../gen/process_pb.ts";
 import { userOf } from "./access.ts";
-import { type EnvdCall, envdCallOf, optionsFor, timeoutOf } from "./calls.ts";
+import { type EnvdCall, envdCallOf, optionsFor, pingMsOf, timeoutOf } from "./calls.ts";
 import { type Folders, usualUser } from "./folders.ts";
 import { keepAlive } from "./keep-alive.ts";
 import { toEnd } from "./process-ends.ts";
@@ -43,7 +43,6 @@ export const processRules: Readonly<Record<string, RouteRules>> = {
 
 const bash = "/bin/bash";
 const shell = "/bin/sh";
-const defaultPingSeconds = 90;
 /** A full pipe is answered after 30 s. */
 const inputTimeoutMs = 45_000;
 const maxInputBytes = 1024 * 1024;
@@ -229,10 +228,8 @@ export function createProcessHandlers(o: {
   };
 }
 
-function withPings(events: AsyncGenerator<Event>, { request: { headers } }: EnvdCall): AsyncGenerator<Event> {
-  const seconds = Number(headers["keepalive-ping-interval"]);
-  const everyMs = 1000 * (seconds >= 1 && seconds <= 3_600 ? seconds : defaultPingSeconds);
-  return keepAlive(events, everyMs, () => ({ event: { case: "keepalive", value: {} } }));
+function withPings(events: AsyncGenerator<Event>, call: EnvdCall): AsyncGenerator<Event> {
+  return keepAlive(events, pingMsOf(call), () => ({ event: { case: "keepalive", value: {} } }));
 }
 
 async function* eventsOf(messages: AsyncIterable<{ event?: OutputEvent | undefined }>): AsyncGenerator<OutputEvent> {

@@ -129,7 +129,10 @@ export async function confirmAccess(
   { authenticator, scope }: Pick<Admission, "authenticator" | "scope">,
   request: FastifyRequest,
 ): Promise<void> {
-  request.signedIn = await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
+  const { signIn } = request.routeOptions.config.rules ?? {};
+  request.signedIn = signIn
+    ? await signIn(request)
+    : await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
   await authorize(scope, request, accessOfRequest(request));
 }
 

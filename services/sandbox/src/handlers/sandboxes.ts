@@ -114,8 +114,8 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
     },
 
     async getSandboxWorkspace({ sandboxId }) {
-      const { workspaceId } = requireSandbox(await sandboxes.get(sandboxId));
-      return { workspaceId };
+      const { workspaceId, createdBy } = requireSandbox(await sandboxes.get(sandboxId));
+      return { workspaceId, createdBy };
     },
 
     async deriveKeys({ purpose }) {

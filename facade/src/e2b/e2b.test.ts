@@ -1,0 +1,199 @@
+import { execFile } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { cp, glob, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { Permission } from "@sandgate/proto/common/v1/access";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import {
+  apiToken,
+  at,
+  openTestPlatform,
+  sandboxMessage,
+  type TestPlatform,
+  userId,
+  workspaceId,
+} from "../test-platform.ts";
+import { createNames } from "./names.ts";
+
+const keys = [randomBytes(32)];
+const { id: sandboxId } = sandboxMessage();
+const tokenId = "01900000-0000-7000-8000-0000000000ff";
+const expiresAt = { seconds: BigInt(Math.floor(Date.now() / 1000)) + 300n, nanos: 0 };
+const ready = { ...sandboxMessage(), expiresAt, imageName: "base", labels: { purpose: "tests" } };
+
+let platform: TestPlatform;
+let name: string;
+let accessToken: string;
+let isRevoked = false;
+let isOver = false;
+
+beforeAll(async () => {
+  const names = createNames({ sandbox: { deriveKeys: async () => ({ keys }) } as never });
+  name = await names.toSandboxName(sandboxId);
+  accessToken = await names.toAccessToken(sandboxId, tokenId);
+  platform = await openTestPlatform({
+    env: { SANDGATE_E2B_DOMAIN: "e2b.test:8443" },
+    handlers: {
+      identity: {
+        verifyApiToken: ({ token, tokenId: id }) => {
+          if (isRevoked || ![apiToken, ""].includes(token) || !["", tokenId].includes(id)) {
+            throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
+          }
+          return { tokenId, userId, permissions: platform.state.tokenPermissions };
+        },
+      },
+      workspace: {
+        listWorkspaces: () => ({
+          workspaces: [{ id: workspaceId, name: "one", role: 3, createdAt: at, updatedAt: at }],
+        }),
+      },
+      sandbox: {
+        deriveKeys: () => ({ keys }),
+        getInstallation: () => ({ installationId: "i", cpus: 2, diskMb: 1024 }),
+        getSandboxWorkspace: () => ({ workspaceId, createdBy: userId }),
+        getSandbox: () => ({ sandbox: isOver ? { ...ready, expiresAt: at } : ready }),
+        listSandboxes: () => ({ sandboxes: [ready] }),
+      },
+      processes: { listProcesses: () => ({ processes: [] }) },
+    },
+  });
+});
+afterAll(() => platform?.close());
+
+const key = (token: string) => ({ "x-api-key": token });
+const get = (url: string, headers: Record<string, string> = key(apiToken)) => platform.app.inject({ url, headers });
+const list = (headers: Record<string, string>) =>
+  platform.app.inject({
+    method: "POST",
+    url: "/e2b/envd/process.Process/List",
+    headers: { "content-type": "application/json", ...headers },
+    payload: "{}",
+  });
+
+test("a sandbox is shown as E2B shows it, under its own name", async () => {
+  const shown = await get(`/e2b/sandboxes/${name}`);
+  expect(shown.statusCode).toBe(200);
+  expect(shown.json()).toMatchObject({
+    sandboxID: name,
+    templateID: "image-1",
+    alias: "base",
+    cpuCount: 2,
+    memoryMB: 512,
+    diskSizeMB: 1024,
+    state: "running",
+    metadata: { purpose: "tests" },
+  });
+  expect((await get("/e2b/v2/sandboxes")).json()).toHaveLength(1);
+});
+
+test("an ended sandbox, one by its id or name of ours, and an invented one are answered the same", async () => {
+  const invented = (await get("/e2b/sandboxes/invented")).json();
+  expect(invented).toMatchObject({ code: 404 });
+  for (const each of [sandboxId, "box", "a".repeat(50)]) {
+    expect((await get(`/e2b/sandboxes/${each}`)).json()).toEqual(invented);
+  }
+  isOver = true;
+  expect((await get(`/e2b/sandboxes/${name}`)).json()).toEqual(invented);
+  isOver = false;
+});
+
+test("only an API token is a key, as it is or in the form of E2B's", async () => {
+  expect((await get("/e2b/sandboxes", key(`e2b_${Buffer.from(apiToken).toString("hex")}`))).statusCode).toBe(200);
+  const session = await platform.signAccessToken();
+  const bad: Record<string, string>[] = [
+    {},
+    key("sgt_wrong"),
+    key(session),
+    key(""),
+    { authorization: `Bearer ${session}` },
+  ];
+  for (const headers of bad) {
+    const answer = await get("/e2b/sandboxes", headers);
+    expect(answer.statusCode).toBe(401);
+    expect(answer.json()).toMatchObject({ code: 401, message: expect.any(String) });
+  }
+});
+
+test("envd takes the access token that was made for the sandbox, and nothing else", async () => {
+  const place = { "e2b-sandbox-id": name };
+  expect((await list({ ...place, "x-access-token": accessToken })).statusCode).toBe(200);
+  for (const token of [apiToken, accessToken.toUpperCase(), name]) {
+    const refused = await list({ ...place, "x-access-token": token });
+    expect(refused.statusCode).toBe(401);
+    expect(refused.json()).toMatchObject({ code: "unauthenticated" });
+  }
+  expect((await list(place)).statusCode).toBe(401);
+  const gone = await list({ "e2b-sandbox-id": "invented", "x-access-token": accessToken });
+  expect(gone.statusCode).toBe(502);
+  expect(gone.json()).toEqual({ sandboxId: "invented", message: "The sandbox was not found", code: 502 });
+  expect((await get("/workspaces", { authorization: `Bearer ${accessToken}` })).statusCode).toBe(401);
+});
+
+test("a token without the permission is refused, before any service is asked", async () => {
+  platform.state.tokenPermissions = [Permission.READ];
+  await expect
+    .poll(async () => (await list({ "e2b-sandbox-id": name, "x-access-token": accessToken })).statusCode)
+    .toBe(403);
+  const create = {
+    method: "POST",
+    url: "/e2b/sandboxes",
+    headers: key(apiToken),
+    payload: { templateID: "base" },
+  } as const;
+  expect((await platform.app.inject(create)).statusCode).toBe(403);
+  platform.state.tokenPermissions = [];
+});
+
+test("the access token ends with the API token", async () => {
+  isRevoked = true;
+  const headers = { "e2b-sandbox-id": name, "x-access-token": accessToken };
+  await expect.poll(async () => (await list(headers)).statusCode).toBe(401);
+  isRevoked = false;
+});
+
+test("hosts below the domain lead to their own routes, and to no other", async () => {
+  const of = (host: string, url: string, headers = key(apiToken)) => get(url, { ...headers, host });
+  expect((await of("api.e2b.test", "/v2/sandboxes")).statusCode).toBe(200);
+  expect((await of("api.e2b.test:8443", "/e2b/v2/sandboxes")).statusCode).toBe(200);
+  expect((await of("api.e2b.test", "/workspaces")).statusCode).toBe(404);
+  expect((await of(`3000-${"a".repeat(50)}.e2b.test`, "/workspaces")).statusCode).toBe(502);
+  expect((await of("api.e2b.test.evil.test", "/v2/sandboxes")).statusCode).toBe(404);
+  expect((await get("/e2b/port/x")).statusCode).toBe(502);
+});
+
+test("without a domain there is nothing of it", async () => {
+  const plain = await openTestPlatform();
+  try {
+    for (const url of ["/e2b/sandboxes", "/e2b/envd/health", "/e2b"]) {
+      expect((await plain.app.inject({ url, headers: key(apiToken) })).statusCode).toBe(404);
+    }
+  } finally {
+    await plain.close();
+  }
+});
+
+test("without its folder, and the lines that name it, the facade's sources are whole", async () => {
+  const root = join(import.meta.dirname, "../../..");
+  const copy = join(root, "node_modules/.cache/facade-alone");
+  await rm(copy, { recursive: true, force: true });
+  try {
+    await cp(join(root, "facade"), copy, {
+      recursive: true,
+      filter: (path) => !/\/facade\/src\/e2b(?:\/|$)/.test(path),
+    });
+    for await (const file of glob("src/**/*.ts", { cwd: copy })) {
+      const text = await readFile(join(copy, file), "utf8");
+      if (!/e2b/i.test(text)) continue;
+      expect(["src/server.ts", "src/settings.ts"]).toContain(file);
+      const lines = text.split("\n").map((line) => line.replace(/e2bPathOf\(raw, settings\) \?\? /, ""));
+      await writeFile(join(copy, file), lines.filter((line) => !/e2b/i.test(line)).join("\n"));
+    }
+    const config = { extends: join(root, "tsconfig.json"), include: [join(copy, "src/main.ts")], exclude: [] };
+    await writeFile(join(copy, "tsconfig.json"), JSON.stringify(config));
+    await promisify(execFile)(join(root, "node_modules/.bin/tsc"), ["--noEmit", "-p", copy], { cwd: root });
+  } finally {
+    await rm(copy, { recursive: true, force: true });
+  }
+});

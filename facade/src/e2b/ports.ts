@@ -1,0 +1,152 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { asFacade } from "@sandgate/kit/rpc/context";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { LoadingCache } from "../pipeline/admission/loading-cache.ts";
+import type { App } from "../pipeline/base/app.ts";
+import { addressOf } from "../pipeline/base/request-context.ts";
+import type { ErrorAnswer } from "../pipeline/base/route-rules.ts";
+import { createLocalRateLimiter } from "../pipeline/limits/rate-limiter.local.ts";
+import { present } from "../pipeline/messages/contract.ts";
+import { type ProxyTarget, proxyRequest, proxyUpgrade } from "../pipeline/proxy/http-proxy.ts";
+import { openPortStream } from "../pipeline/proxy/port-stream.ts";
+import type { RouteContext } from "../pipeline/route.ts";
+import { leaveBodies } from "../pipeline/validation/body-parser.ts";
+import { hasExpired, isPrivate } from "./control-mapping.ts";
+import { isGone, sayControlError, sayUnreachable } from "./errors.ts";
+import { portPlaceOf, portPrefix } from "./hosts.ts";
+import type { Names } from "./names.ts";
+import { noSuchSandbox, type Places } from "./places.ts";
+
+const methods = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"] as const;
+const tokenHeader = "e2b-traffic-access-token";
+/** As previews have them. */
+const requestsPerSecond = 200;
+const maxConnections = 256;
+/** How often it is checked that an open request may stay so. */
+const recheckMs = 1_000;
+
+/** What listens on the ports of sandboxes, for everybody who knows a sandbox's name or has its token. */
+export async function portRoutes(
+  app: App,
+  context: RouteContext & { names: Names; places: Places; isPublic: boolean },
+): Promise<void> {
+  const { clients, names, places, scope, publicUrl } = context;
+  const limiter = createLocalRateLimiter({ windowMs: 1_000 });
+  const connections = new Map<string, number>();
+  const privates = new LoadingCache<boolean>({ maxAgeMs: recheckMs });
+  leaveBodies(app);
+
+  /** The sandbox's creator, with whose membership its ports are open. Throws SANDBOX_NOT_FOUND. */
+  async function findCaller(sandboxId: string, requestId: string) {
+    const { workspaceId, createdBy: id } = await places.ofSandbox(sandboxId, requestId);
+    const user = { id, credential: "api_token" as const, credentialId: sandboxId, operator: false };
+    const within = { inPath: false, least: Role.MEMBER, requestId };
+    return scope.enter({ user }, workspaceId, within).catch((error: unknown) => {
+      throw error instanceof DomainError && error.reason === "WORKSPACE_FORBIDDEN" ? noSuchSandbox() : error;
+    });
+  }
+
+  /** Who may reach a sandbox's ports. Throws SANDBOX_NOT_FOUND or FORBIDDEN. */
+  async function admit(request: FastifyRequest) {
+    const place = portPlaceOf(request.raw);
+    const sandboxId = place && (await names.fromSandboxName(place.sandboxName));
+    if (!place || sandboxId === undefined) throw noSuchSandbox();
+    const caller = await findCaller(sandboxId, request.id);
+    const isOpen = !(await privates.get(sandboxId, async () => {
+      const { sandbox } = await clients.sandbox.getSandbox(
+        { idOrName: sandboxId },
+        asFacade({ requestId: request.id, user: caller }),
+      );
+      const found = present(sandbox);
+      if (found.state !== SandboxState.READY || hasExpired(found, Date.now())) throw noSuchSandbox();
+      return isPrivate(found);
+    }));
+    const { [tokenHeader]: token } = request.headers;
+    const isKnown = typeof token === "string" && (await names.isTrafficToken(sandboxId, token));
+    if (!isKnown && !(isOpen && context.isPublic)) {
+      throw new DomainError("FORBIDDEN", "The ports of this sandbox need its traffic access token.", {
+        hint: `Send it in the header ${tokenHeader}.`,
+      });
+    }
+    return { ...place, sandboxId, caller };
+  }
+
+  async function pass(request: FastifyRequest, reply: FastifyReply, isUpgrade: boolean): Promise<void> {
+    const { sandboxId, port, caller } = await admit(request);
+    const { allowed, resetSeconds } = await limiter.consume(sandboxId, requestsPerSecond);
+    const open = connections.get(sandboxId) ?? 0;
+    if (!allowed || open >= maxConnections) {
+      throw new DomainError("RATE_LIMITED", "The sandbox gets too many requests.", { retryAfterSeconds: resetSeconds });
+    }
+    connections.set(sandboxId, open + 1);
+    const ended = new AbortController();
+    const recheck = setInterval(() => {
+      findCaller(sandboxId, request.id).catch((error: unknown) => isRefusal(error) && ended.abort(error));
+    }, recheckMs);
+    try {
+      const call = (signal: AbortSignal | undefined) =>
+        asFacade({ requestId: request.id, user: caller, signal, timeoutMs: 0 });
+      const target: ProxyTarget = {
+        connect: () =>
+          openPortStream({ sandbox: sandboxId, port }, (requests, { signal }) =>
+            clients.ports.connectPort(requests, call(signal)),
+          ),
+        path: (request.raw.url ?? "/").slice(portPrefix.length) || "/",
+        host: request.headers.host ?? `localhost:${port}`,
+        forwarded: {
+          for: addressOf(request),
+          proto: new URL(publicUrl()).protocol === "https:" ? "https" : "http",
+          host: request.headers.host ?? "",
+        },
+        replaced: { [tokenHeader]: undefined, "x-access-token": undefined },
+        changeAnswer: (_name, value) => value,
+        added: [],
+        onAnswer: () => void reply.hijack(),
+        signal: ended.signal,
+      };
+      await (isUpgrade ? proxyUpgrade : proxyRequest)(request.raw, reply.raw, target);
+    } finally {
+      clearInterval(recheck);
+      const left = (connections.get(sandboxId) ?? 1) - 1;
+      if (left > 0) connections.set(sandboxId, left);
+      else connections.delete(sandboxId);
+    }
+  }
+
+  for (const method of methods) {
+    app.route({
+      method,
+      // Without a slash, so that the host's own root is one of its paths.
+      url: "*",
+      // Its limits are of the sandbox, and who may call it is found here.
+      config: { rules: { rpc: "none", limit: "uncounted", upgrades: true, sayError: sayPortError } },
+      schema: { hide: true },
+      exposeHeadRoute: false,
+      async preHandler(request, reply) {
+        if (!request.ws) return;
+        // Fastify runs its last hooks on this event, which a response that sends nothing never emits.
+        reply.raw.once("close", () => reply.raw.emit("finish"));
+        await pass(request, reply, true);
+      },
+      async handler(request, reply) {
+        await pass(request, reply, false);
+        return reply;
+      },
+    });
+  }
+}
+
+function sayPortError(error: DomainError, { raw }: FastifyRequest): ErrorAnswer {
+  const name = portPlaceOf(raw)?.sandboxName ?? "";
+  if (isGone(error)) return sayUnreachable(name);
+  if (error.reason === "UPSTREAM_ERROR" && error.callersFault) {
+    return sayUnreachable(name, "The sandbox is running but port is not open");
+  }
+  return sayControlError(error);
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof DomainError && isGone(error);
+}
