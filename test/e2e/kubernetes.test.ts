@@ -83,6 +83,9 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
   describe("previews, as on an engine", async () => {
     await import("../conformance/previews.test.ts");
   });
+  describe("the audit log of use, as on an engine", async () => {
+    await import("../conformance/audit-of-use.test.ts");
+  });
   describe("ports, as on an engine", async () => {
     await import("../conformance/ports.test.ts");
   });
