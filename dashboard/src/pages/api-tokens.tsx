@@ -54,7 +54,11 @@ export function ApiTokens() {
         caption="Your API tokens"
         columns={["Description", "Token", "May", "Workspace", "Expires", "Last used", "Actions"]}
         empty={
-          <Empty title="No tokens yet" curl={curlLine("GET", "/sandboxes")}>
+          <Empty
+            title="No tokens yet"
+            curl={curlLine("GET", "/sandboxes")}
+            cli='npx sandgate tokens new "CI of the shop" --days 30'
+          >
             <p>With a token, programs do what you may do here, or less. Make one, and set it as SANDGATE_TOKEN.</p>
           </Empty>
         }

@@ -129,6 +129,7 @@ function FolderView({ path }: { path: string }) {
         empty={
           <Empty
             title="This folder is empty"
+            cli={`npx sandgate cp notes.txt ${record.name}:${join(path, "notes.txt")}`}
             curl={curlLine("GET", `/sandboxes/${record.name}/files/entries?path=${encodeURIComponent(path)}`)}
           >
             <p>Upload a file, or drop some here.</p>

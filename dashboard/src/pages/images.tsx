@@ -40,6 +40,7 @@ export function Images() {
         empty={
           <Empty
             title="No images yet"
+            cli="npx sandgate images add python docker.io/library/python:3.13-slim"
             curl={curlLine("POST", "/sandbox-images", { name: "python", image: "docker.io/library/python:3.13-slim" })}
           >
             <p>An image is what a sandbox runs: a reference in a registry, with a limit of memory and time.</p>

@@ -16,6 +16,9 @@ type Stream = "stdout" | "stderr";
 const historyLines = 10_000;
 /** How often lines that came are shown, in milliseconds. */
 const showMs = 100;
+/** How many lines are shown at once, and taken in at once. */
+const maxShown = 5_000;
+const burstLines = 500;
 const rowHeight = 20;
 const clock = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
@@ -110,13 +113,17 @@ function useTail(sandbox: Sandbox, stream: Stream | undefined, o: { text: string
     setVersion((old) => old + 1);
     const timer = setInterval(() => {
       if (paused.current || waiting.current.length === 0) return;
-      buffer.current.add(waiting.current.splice(0));
+      buffer.current.add(waiting.current.splice(0, maxShown));
       setVersion((old) => old + 1);
     }, showMs);
     async function follow() {
       const { signal } = controller;
+      let count = 0;
       for await (const entry of sandbox.logs({ follow: true, limit: historyLines, stream, signal })) {
         waiting.current.push(entry);
+        count += 1;
+        // A burst leaves the browser time for everything else.
+        if (count % burstLines === 0) await new Promise((resolve) => setTimeout(resolve));
       }
       setIsEnd(true);
     }

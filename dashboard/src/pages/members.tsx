@@ -35,7 +35,10 @@ export function Members() {
   const mayChange = isAdmin(workspace);
   return (
     <>
-      <PageHeader title="Members" note={`${workspace.name}, where you are ${workspace.role}`}>
+      <PageHeader
+        title="Members"
+        note={`${workspace.name}, where you are ${workspace.role}${mayChange ? "" : "; admins add and remove members"}`}
+      >
         <Button kind="primary" icon={<UserPlus aria-hidden />} disabled={!mayChange} onClick={() => setAdding(true)}>
           Add member
         </Button>

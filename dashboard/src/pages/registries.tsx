@@ -39,6 +39,7 @@ export function Registries() {
         empty={
           <Empty
             title="No registries yet"
+            cli="npx sandgate registries add ghcr ghcr.io --username ada"
             curl={curlLine("POST", "/registries", {
               name: "ghcr",
               url: "ghcr.io",

@@ -191,6 +191,7 @@ function NoSandboxes({ isFiltered }: { isFiltered: boolean }) {
   return (
     <Empty
       title="No sandboxes yet"
+      cli="npx sandgate run default"
       curl={curlLine("POST", "/sandboxes/provision", { image: "default", labels: { purpose: "first" } })}
     >
       <p>

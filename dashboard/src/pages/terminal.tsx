@@ -82,6 +82,7 @@ export function TerminalPage() {
       {running.data && !current && (
         <Empty
           title="No terminal is open"
+          cli={`npx sandgate shell ${record.name}`}
           curl={curlLine("POST", `/sandboxes/${record.name}/exec`, { command: "uname -a" })}
         >
           <p>

@@ -176,7 +176,15 @@ export function PageHeader({ title, children, note }: { title: ReactNode; childr
 }
 
 /** What to do first where a list is empty. */
-export function Empty({ title, children, curl }: { title: string; children?: ReactNode; curl?: string | undefined }) {
+export function Empty(o: {
+  title: string;
+  children?: ReactNode;
+  /** The first step as a request. */
+  curl?: string;
+  /** The same for the command line. */
+  cli?: string;
+}) {
+  const { title, children, curl, cli } = o;
   return (
     <section className="empty">
       <h2>{title}</h2>
@@ -187,6 +195,7 @@ export function Empty({ title, children, curl }: { title: string; children?: Rea
           <CodeLine code={curl} />
         </>
       )}
+      {cli && <CodeLine code={cli} />}
     </section>
   );
 }
