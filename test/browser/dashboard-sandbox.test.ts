@@ -183,7 +183,7 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
       context.waitForEvent("page"),
       listening.getByRole("button", { name: "Open" }).click(),
     ]);
-    await opened.getByText("Sandgate").first().waitFor();
+    await opened.getByText("served by a sandbox").waitFor();
     expect(new URL(opened.url()).host).not.toBe(new URL(dashboard.platform.url).host);
     await opened.close();
     dashboard.problems.splice(0);

@@ -88,7 +88,8 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
   });
 
   test("a form shows at its field what the API says of it", async () => {
-    await signInAt("/images?edit=new");
+    await signInAt("/");
+    await dashboard.open(page, "/images?edit=new");
     await page.getByLabel("Name", { exact: true }).fill("bad");
     await page.getByLabel("Image", { exact: true }).fill("not a reference");
     await button("Save").click();

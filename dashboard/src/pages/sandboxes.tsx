@@ -88,7 +88,8 @@ export function Sandboxes() {
         <NoSandboxes isFiltered={isFiltered || cursor !== undefined} />
       )}
       {rows.length > 0 && (
-        <div className="table-box">
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls where it is narrow, by keyboard too.
+        <section className="table-box" aria-label="Sandboxes" tabIndex={0}>
           <table className="stacked">
             <caption className="visually-hidden">Sandboxes of {workspace.name}, newest first</caption>
             <thead>
@@ -107,7 +108,7 @@ export function Sandboxes() {
               ))}
             </tbody>
           </table>
-        </div>
+        </section>
       )}
       <Pager
         cursor={cursor}

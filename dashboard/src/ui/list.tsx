@@ -40,7 +40,8 @@ export function Rows<T>(o: {
       {isPending && !error && <Loading />}
       {data && items.length === 0 && !error && o.empty}
       {items.length > 0 && (
-        <div className="table-box">
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls where it is narrow, by keyboard too.
+        <section className="table-box" aria-label={o.caption} tabIndex={0}>
           <table className="stacked">
             <caption className="visually-hidden">{o.caption}</caption>
             <thead>
@@ -54,7 +55,7 @@ export function Rows<T>(o: {
             </thead>
             <tbody>{items.map(o.children)}</tbody>
           </table>
-        </div>
+        </section>
       )}
       <Pager cursor={o.cursor} nextCursor={data?.nextCursor ?? null} onTurn={o.onTurn} />
     </>
