@@ -1,5 +1,13 @@
 // The TypeScript client in front of a real platform.
-import { CommandFailed, CommandTimedOut, Sandbox, SandboxNotFound, Sandgate, ValidationError } from "@sandgate/client";
+import {
+  CommandFailed,
+  CommandTimedOut,
+  Sandbox,
+  SandboxNotFound,
+  Sandgate,
+  TimedOut,
+  ValidationError,
+} from "@sandgate/client";
 import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
@@ -61,6 +69,11 @@ describe.runIf(await requireServer("docker", probeEngine))("the TypeScript clien
     const slow = sandbox.commands.run("echo begun; sleep 1000", { timeoutMs: 1000 });
     await expect(slow).rejects.toBeInstanceOf(CommandTimedOut);
     await expect(slow).rejects.toMatchObject({ stdout: "begun\n" });
+
+    const process = await sandbox.commands.start("exec sleep 1002");
+    await expect(process.wait({ timeoutMs: 100 })).rejects.toBeInstanceOf(TimedOut);
+    await process.kill();
+    expect((await process.wait()).signal).toBe("SIGTERM");
 
     const controller = new AbortController();
     const stopped = sandbox.commands.run("echo begun; exec sleep 1001", {

@@ -1,9 +1,10 @@
 import { fromBase64, toBytes } from "./bytes.ts";
+import { TimedOut } from "./errors.ts";
 import { followEvents, type ServerEvent } from "./event-stream.ts";
 import { type CallOptions, fillPath, type Http } from "./http.ts";
 import { toCamelCase } from "./names.ts";
 import type { ProcessRecord } from "./records.ts";
-import { withTimeout } from "./time.ts";
+import { abortable } from "./time.ts";
 
 /** `pty`: of a terminal. */
 export type OutputStream = "stdout" | "stderr" | "pty";
@@ -158,18 +159,21 @@ export class Process {
   }
 
   /** Waits until it has ended. */
-  async wait(o: CallOptions = {}): Promise<ProcessRecord> {
-    const signal = withTimeout(o);
-    do {
-      this.#record = await this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/wait", {
-        params: this.#params,
-        json: { timeoutSeconds: waitSeconds },
-        repeatable: true,
-        attemptMs: waitSeconds * 1000 + waitGraceMs,
-        signal,
-      });
-    } while (this.#record.state === "running");
-    return this.#record;
+  wait(o: CallOptions = {}): Promise<ProcessRecord> {
+    const { signal, timeoutMs = Number.POSITIVE_INFINITY } = o;
+    const onTimeout = () => new TimedOut("The process did not end in time.");
+    return abortable({ signal, timeoutMs, onTimeout }, async (either) => {
+      do {
+        this.#record = await this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/wait", {
+          params: this.#params,
+          json: { timeoutSeconds: waitSeconds },
+          repeatable: true,
+          attemptMs: waitSeconds * 1000 + waitGraceMs,
+          signal: either,
+        });
+      } while (this.#record.state === "running");
+      return this.#record;
+    });
   }
 
   /** Changes the size of its terminal. */

@@ -41,16 +41,6 @@ export function randomId(): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20)}`;
 }
 
-/** The signal of a call that may take `timeoutMs`, of which each part is a request of its own. */
-export function withTimeout(o: {
-  signal?: AbortSignal | undefined;
-  timeoutMs?: number | undefined;
-}): AbortSignal | undefined {
-  if (o.timeoutMs === undefined) return o.signal;
-  const timeout = AbortSignal.timeout(o.timeoutMs);
-  return o.signal ? AbortSignal.any([o.signal, timeout]) : timeout;
-}
-
 /** A promise with what settles it. Node.js 20 has no `Promise.withResolvers`. */
 export function withResolvers(): { promise: Promise<void>; resolve(): void; reject(reason: unknown): void } {
   let resolve = () => {};

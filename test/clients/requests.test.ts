@@ -1,0 +1,170 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import {
+  BadSettings,
+  ConnectionFailed,
+  createSession,
+  RateLimited,
+  Sandgate,
+  TimedOut,
+  UpstreamError,
+} from "@sandgate/client";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+
+let server: Server;
+let requests: { method: string; url: string; headers: IncomingMessage["headers"] }[];
+let answer: (response: ServerResponse, count: number) => void;
+let sandgate: Sandgate;
+const workspace = "01900000-0000-7000-8000-00000000000a";
+
+beforeEach(async () => {
+  requests = [];
+  server = createServer((request, response) => {
+    requests.push({ method: request.method ?? "", url: request.url ?? "", headers: request.headers });
+    request.resume().once("end", () => answer(response, requests.length));
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  vi.spyOn(Math, "random").mockReturnValue(0);
+  vi.stubEnv("SANDGATE_CONFIG", "/nonexistent");
+  sandgate = new Sandgate({ url: url(), token: "t", workspace });
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+  server.closeAllConnections();
+  server.close();
+});
+
+const url = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+const send = (response: ServerResponse, status: number, body: unknown, headers = {}) =>
+  response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(body));
+const fail = (response: ServerResponse, status: number, code: string, headers = {}) =>
+  send(response, status, { error: { code, message: code, retryable: [429, 500, 502].includes(status) } }, headers);
+
+describe("requests that may be repeated are tried again", () => {
+  test("three times at most", async () => {
+    answer = (response) => fail(response, 502, "upstream_error");
+    await expect(sandgate.images.get("a")).rejects.toBeInstanceOf(UpstreamError);
+    expect(requests).toHaveLength(4);
+  });
+
+  test("where the connection broke off, with the same Idempotency-Key for a creation", async () => {
+    answer = (response, count) =>
+      count < 3 ? void response.socket?.destroy() : send(response, 201, { id: "w", created_at: "now" });
+    const made = await sandgate.workspaces.create({ name: "w" });
+    expect(made).toMatchObject({ id: "w", createdAt: "now" });
+    const keys = requests.map(({ headers }) => headers["idempotency-key"]);
+    expect(keys).toEqual([expect.stringMatching(/^[0-9a-f-]{36}$/), keys[0], keys[0]]);
+  });
+
+  test("where an answer was cut in the middle", async () => {
+    answer = (response, count) => {
+      if (count > 1) return void send(response, 200, { id: "w" });
+      response.writeHead(200, { "content-type": "application/json", "content-length": "100" }).write('{"id"');
+      setTimeout(() => response.socket?.destroy(), 20);
+    };
+    expect(await sandgate.workspaces.get("w")).toEqual({ id: "w" });
+  });
+
+  test("not before the time that the server names", async () => {
+    answer = (response, count) =>
+      count === 1 ? fail(response, 429, "rate_limited", { "retry-after": "1" }) : send(response, 200, { id: "w" });
+    const begun = performance.now();
+    await sandgate.workspaces.get("w");
+    expect(performance.now() - begun).toBeGreaterThan(990);
+  });
+});
+
+describe("nothing is tried again", () => {
+  test("that the server will refuse again", async () => {
+    answer = (response) => fail(response, 409, "conflict");
+    await expect(sandgate.images.get("a")).rejects.toMatchObject({ code: "conflict" });
+    expect(requests).toHaveLength(1);
+  });
+
+  test("that may have been done, and can't be done twice", async () => {
+    answer = (response) => void response.socket?.destroy();
+    const files = (await sandboxAfter(() => sandgate.sandboxes.get("box"))).files;
+    requests.length = 0;
+    answer = (response) => void response.socket?.destroy();
+    await expect(files.rename("/a", "/b")).rejects.toBeInstanceOf(ConnectionFailed);
+    expect(requests).toHaveLength(1);
+  });
+});
+
+/** Answers one request with a sandbox. */
+async function sandboxAfter<T>(work: () => Promise<T>): Promise<T> {
+  answer = (response) => send(response, 200, { id: "s", name: "box" });
+  return work();
+}
+
+test("a deletion whose answer was lost, and that finds nothing then, was done", async () => {
+  answer = (response, count) =>
+    count === 1 ? void response.socket?.destroy() : fail(response, 404, "image_not_found");
+  await sandgate.images.delete("a");
+  answer = (response) => fail(response, 404, "image_not_found");
+  await expect(sandgate.images.delete("a")).rejects.toMatchObject({ code: "image_not_found" });
+});
+
+test("a rate limit is waited out also for what can't be done twice", async () => {
+  const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  answer = (response, count) => (count < 3 ? fail(response, 429, "rate_limited") : send(response, 200, { path: "/b" }));
+  expect(await files.rename("/a", "/b")).toMatchObject({ path: "/b" });
+  const impatient = new Sandgate({ url: url(), token: "t", workspace, maxRetries: 0 });
+  answer = (response) => fail(response, 429, "rate_limited");
+  await expect(impatient.images.get("a")).rejects.toBeInstanceOf(RateLimited);
+});
+
+test("a call ends in its time, or when its signal aborts", async () => {
+  answer = () => {};
+  await expect(sandgate.images.get("a", { timeoutMs: 50 })).rejects.toBeInstanceOf(TimedOut);
+  const controller = new AbortController();
+  const call = sandgate.images.get("a", { signal: controller.signal });
+  controller.abort(new Error("enough"));
+  await expect(call).rejects.toThrow("enough");
+});
+
+test("a session goes on by one refresh, after which the refused request is sent again", async () => {
+  const refreshed: (string | undefined)[] = [];
+  const token = createSession({
+    tokens: { accessToken: "old", refreshToken: "r1", expiresIn: 300, refreshExpiresIn: 1800 },
+    async refresh(refreshToken) {
+      refreshed.push(refreshToken);
+      return { accessToken: "new", refreshToken: "r2", expiresIn: 300, refreshExpiresIn: 1800 };
+    },
+  });
+  const client = new Sandgate({ url: url(), token, workspace });
+  answer = (response, count) =>
+    requests[count - 1]?.headers.authorization === "Bearer new"
+      ? send(response, 200, { id: "w" })
+      : fail(response, 401, "invalid_token");
+  await Promise.all([client.workspaces.get("a"), client.workspaces.get("b"), client.workspaces.get("c")]);
+  expect(refreshed).toEqual(["r1"]);
+});
+
+test("a list goes through its pages, and keys of labels stay as they are", async () => {
+  const pages = [
+    { sandboxes: [{ id: "1", name: "a", labels: { my_key: "x" } }], next_cursor: "n" },
+    { sandboxes: [{ id: "2", name: "b", labels: {} }], next_cursor: null },
+  ];
+  answer = (response, count) => send(response, 200, pages[count - 1]);
+  const found = await sandgate.sandboxes.list({ labels: { a_b: "c" }, limit: 1 });
+  expect(found.map(({ record }) => record.labels)).toEqual([{ my_key: "x" }, {}]);
+  expect(requests.map(({ url }) => url)).toEqual([
+    "/sandboxes?limit=1&label=a_b%3Ac",
+    "/sandboxes?limit=1&cursor=n&label=a_b%3Ac",
+  ]);
+  expect(requests[0]?.headers).toMatchObject({ authorization: "Bearer t", "x-workspace-id": workspace });
+});
+
+test("settings come from options, else from the environment; what is no address is refused", async () => {
+  answer = (response) => send(response, 200, { id: "w" });
+  vi.stubEnv("SANDGATE_URL", url());
+  vi.stubEnv("SANDGATE_TOKEN", "from-env");
+  vi.stubEnv("SANDGATE_WORKSPACE", workspace);
+  await new Sandgate().images.get("a");
+  await new Sandgate({ token: "given" }).images.get("a");
+  expect(requests.map(({ headers }) => headers.authorization)).toEqual(["Bearer from-env", "Bearer given"]);
+  await expect(new Sandgate({ url: "nowhere" }).images.get("a")).rejects.toBeInstanceOf(BadSettings);
+});
