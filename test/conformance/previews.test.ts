@@ -158,8 +158,9 @@ describe.runIf(await requireSandboxHost())("previews of ports", () => {
     await until(async () => {
       const log = `/workspaces/${box.owner.workspace}/audit-log?limit=20`;
       const { entries } = expectStatus(await box.target.get(log, box.as()), 200);
-      const target = { type: "sandbox", id: box.id };
+      const about = { type: "sandbox", id: box.id, preview_id: id };
       for (const action of ["preview.create", "preview.link", "preview.revoke"]) {
+        const target = expect.objectContaining(about);
         expect(entries).toContainEqual(expect.objectContaining({ action, target, outcome: "success" }));
       }
       expect(JSON.stringify(entries)).not.toContain(token);
