@@ -2,6 +2,7 @@
 import { stdout } from "node:process";
 import type { Figure } from "./figure.ts";
 import { measureKubernetes } from "./kubernetes.ts";
+import { measurePreviews } from "./previews.ts";
 import { measureProvision } from "./provision.ts";
 import { measureRequests } from "./requests.ts";
 import { measureRows } from "./rows.ts";
@@ -18,6 +19,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   provision: measureProvision,
   transports: measureTransports,
   use: measureUse,
+  previews: measurePreviews,
   telemetry: measureTelemetry,
   stalls: measureStalls,
   rows: measureRows,
