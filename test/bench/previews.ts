@@ -81,7 +81,10 @@ async function startBareProxy(sandboxId: string): Promise<RunningProcess> {
   const { NetworkSettings } = await openTestEngine().getContainer(`sandgate-${sandboxId}`).inspect();
   const address = Object.values(NetworkSettings.Networks)[0]?.IPAddress ?? "";
   const child = join(import.meta.dirname, "bare-proxy.child.ts");
-  const started = startProcess(process.execPath, [child, address, "8080"], { cwd: import.meta.dirname });
+  const started = startProcess(process.execPath, [child, address, "8080"], {
+    cwd: import.meta.dirname,
+    env: process.env,
+  });
   while (!started.output().includes("http:")) await new Promise((resolve) => setTimeout(resolve, 20));
   return started;
 }

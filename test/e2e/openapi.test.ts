@@ -41,7 +41,9 @@ describe.runIf(await requireServer("docker", probeEngine))("the OpenAPI descript
         "operation-2xx-response #/paths/~1auth~1sso~1{provider}/get/responses",
         "operation-2xx-response #/paths/~1auth~1sso~1{provider}~1callback/get/responses",
         "operation-2xx-response #/paths/~1sandboxes~1{sandbox_id}~1processes~1{process_id}~1attach/get/responses",
+        "operation-2xx-response #/paths/~1sandboxes~1{sandbox_id}~1ports~1{port}~1tcp/get/responses",
         "operation-success-response paths//sandboxes/{sandbox_id}/processes/{process_id}/attach/get/responses",
+        "operation-success-response paths//sandboxes/{sandbox_id}/ports/{port}/tcp/get/responses",
       ]);
     },
   );
