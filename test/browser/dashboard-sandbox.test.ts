@@ -154,6 +154,13 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
       page.getByRole("button", { name: "Download notes.txt" }).click(),
     ]);
     expect(await readFile(await download.path(), "utf8")).toBe("second\n");
+    await page.getByRole("link", { name: "Up" }).click();
+    const [folder] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("button", { name: "Download made.tar" }).click(),
+    ]);
+    expect((await readFile(await folder.path())).includes("notes.txt")).toBe(true);
+    await page.getByRole("link", { name: "made", exact: true }).click();
     await page.getByRole("button", { name: "Rename notes.txt" }).click();
     await page.getByLabel("New path").fill("/tmp/made/moved.txt");
     await page.getByRole("button", { name: "Save" }).click();

@@ -215,8 +215,11 @@ function EntryRow({ entry, onChange, onRename }: { entry: Entry; onChange(): voi
             {type === "file" && (
               <>
                 <IconLink path={path} label={`Edit ${name}`} />
-                <DownloadButton sandbox={sandbox} path={path} name={name} />
+                <DownloadButton name={name} read={() => sandbox.files.read(path, { format: "stream" })} />
               </>
+            )}
+            {type === "directory" && (
+              <DownloadButton name={`${name}.tar`} read={() => sandbox.files.readArchive(path)} />
             )}
             <IconButton label={`Rename ${name}`} onClick={onRename}>
               <Pencil aria-hidden />
@@ -256,7 +259,8 @@ function IconLink({ path, label }: { path: string; label: string }) {
   );
 }
 
-function DownloadButton({ sandbox, path, name }: { sandbox: Sandbox; path: string; name: string }) {
+/** Gives the user what is read, by this name: a file, or a folder as a tar archive. */
+function DownloadButton({ name, read }: { name: string; read(): Promise<ReadableStream<Uint8Array>> }) {
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
   async function download() {
@@ -264,8 +268,7 @@ function DownloadButton({ sandbox, path, name }: { sandbox: Sandbox; path: strin
     setError(undefined);
     try {
       // The browser keeps a large one on disk.
-      const stream = await sandbox.files.read(path, { format: "stream" });
-      saveFile(name, await new Response(stream).blob());
+      saveFile(name, await new Response(await read()).blob());
     } catch (thrown) {
       setError(thrown);
     } finally {
