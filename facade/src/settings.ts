@@ -85,12 +85,9 @@ function isWebAddress(address: string): boolean {
 const domainName = /^(?=.{1,200}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
 
 /** What is wrong with the domain of previews. */
-function checkPreviewSettings({ previewDomain, publicUrl, e2bDomain }: FacadeSettings): string[] {
+function checkPreviewSettings({ previewDomain, publicUrl }: FacadeSettings): string[] {
   if (!domainName.test(previewDomain)) {
     return ["SANDGATE_PREVIEW_DOMAIN must be a domain name in lower case, without a port"];
-  }
-  if (e2bDomain && previewDomain !== localhost && `.${e2bDomain.split(":")[0]}`.endsWith(`.${previewDomain}`)) {
-    return ["SANDGATE_E2B_DOMAIN must not be below SANDGATE_PREVIEW_DOMAIN"];
   }
   if (publicUrl === undefined || !isWebAddress(publicUrl)) return [];
   if (!isSameSite(previewDomain, new URL(publicUrl).hostname)) return [];

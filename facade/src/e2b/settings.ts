@@ -1,4 +1,5 @@
 import { choice, defineSettings, type SettingValues, text } from "@sandgate/kit/base/settings";
+import { localhost } from "../previews/hosts.ts";
 
 /** The settings of the interface for programs written for E2B. */
 export const e2bSettings = defineSettings({
@@ -17,8 +18,12 @@ export type E2bSettings = SettingValues<typeof e2bSettings>;
 const label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
 const hostAndPort = new RegExp(`^(?=.{1,190}$)${label}(?:\\.${label})*(?::\\d{1,5})?$`);
 
-/** What is wrong with the settings. */
-export function checkE2bSettings({ e2bDomain }: E2bSettings): string[] {
-  if (e2bDomain === undefined || hostAndPort.test(e2bDomain)) return [];
-  return ["SANDGATE_E2B_DOMAIN must be a host name in lower case, with a port or without"];
+/** What is wrong with the settings, beside the domain of previews. */
+export function checkE2bSettings({ e2bDomain, previewDomain }: E2bSettings & { previewDomain: string }): string[] {
+  if (e2bDomain === undefined) return [];
+  if (!hostAndPort.test(e2bDomain))
+    return ["SANDGATE_E2B_DOMAIN must be a host name in lower case, with a port or without"];
+  const [host] = e2bDomain.split(":");
+  if (previewDomain === localhost || !`.${host}`.endsWith(`.${previewDomain}`)) return [];
+  return ["SANDGATE_E2B_DOMAIN must not be below SANDGATE_PREVIEW_DOMAIN"];
 }

@@ -43,7 +43,7 @@ export function openGateway(
   };
   // It hears no signals: what it has cached of a membership is a second old at most.
   const scope = createWorkspaceScope({ clients, bus: { watch: () => () => {} } });
-  const docsUrl = () => `${settings.publicUrl?.replace(/\/+$/, "") ?? ""}/docs/errors`;
+  const docsUrl = () => `${settings.publicUrl?.replace(/(?<!\/)\/+$/, "") ?? ""}/docs/errors`;
   const errors = createErrorResponder({ docsUrl, headers: securityHeadersFor(settings.publicUrl), logger });
   let port = settings.port;
   const previews = openPreviewServer({
