@@ -38,9 +38,13 @@ export const fileWatchRoutes: RoutePlugin = async (app, { clients: { files }, li
       },
     },
     async (request, reply) => {
-      if (request.method === "HEAD") return reply.headers(eventStreamHeaders).send("");
-      const { recursive } = request.query;
-      const asked = { sandbox: sandboxIdOf(request.params.sandbox_id), path: pathOf(request.query), recursive };
+      const place = { sandbox: sandboxIdOf(request.params.sandbox_id), path: pathOf(request.query) };
+      if (request.method === "HEAD") {
+        // Refused as GET is, without a stream.
+        await files.getEntry({ ...place, follow: true }, callFor(request));
+        return reply.headers(eventStreamHeaders).send("");
+      }
+      const asked = { ...place, recursive: request.query.recursive };
       const follow = async (opened: LiveRequest) => {
         const { signal } = opened;
         await sendEvents(reply, {
