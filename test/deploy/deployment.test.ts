@@ -18,11 +18,13 @@ import {
   readCompose,
   readComposeProcess,
   readKubernetes,
+  readKubernetesGateway,
   readKubernetesProcess,
   readText,
   root,
   settingsOf,
   settingsOfCollector,
+  settingsOfGateway,
 } from "./deployment.ts";
 
 const execute = promisify(execFile);
@@ -110,6 +112,42 @@ describe("the collector of a cluster's nodes", () => {
   });
 });
 
+describe("the gateway of previews on a cluster", () => {
+  test("has every required setting, with the secrets that the script makes, and runs its own program", () => {
+    const { env: given, program } = readKubernetesGateway();
+    for (const variable of Object.keys(given)) expect(knownVariables()).toContain(variable);
+    const here = { ...given, SANDGATE_INTERNAL_KEY_FILE: join(secrets, "gateway/internal-key.json") };
+    expect(given.SANDGATE_INTERNAL_KEY_FILE).toBe(`${mounted}/internal-key.json`);
+    const { common, addresses } = readGroups(settingsOfGateway, here);
+    statSync(common.internalKeyFile);
+    for (const service of ["sandbox", "workspace"] as const) {
+      expect(addresses[service]).toBe(`http://${service}:${portOf(service)}`);
+    }
+    expect(program).toBe("facade/src/gateway.ts");
+    expect(existsSync(join(root, program))).toBe(true);
+  });
+
+  test("its network policies let it call the services that it calls, and these admit it", () => {
+    const called = [...readText("facade/src/gateway.ts").matchAll(/callees: \[(.+)\]/g)]
+      .flatMap(([, names = ""]) => names.match(/[a-z-]+/g) ?? [])
+      .toSorted();
+    const policies = readKubernetes("gateway/network-policies.yaml");
+    const nameOf = (of?: { matchLabels?: Record<string, string> }) => of?.matchLabels?.["app.kubernetes.io/name"];
+    const own = policies.filter(({ spec }) => nameOf(spec.podSelector) === "gateway");
+    const reached = own.flatMap(({ spec }) =>
+      (spec.egress ?? []).map(({ to = [], ports }) => [to.map(({ podSelector }) => nameOf(podSelector)), ports]),
+    );
+    const portsOf = (name: string) => [{ port: Number(portOf(name as ServiceName)) }];
+    expect(reached.toSorted()).toEqual(called.map((name) => [[name], portsOf(name)]));
+    const admitting = policies.filter(({ spec }) => nameOf(spec.podSelector) !== "gateway");
+    const admitted = admitting.map(({ spec }) => [
+      nameOf(spec.podSelector),
+      spec.ingress?.map(({ from = [], ports }) => [from.map(({ podSelector }) => nameOf(podSelector)), ports]),
+    ]);
+    expect(admitted.toSorted()).toEqual(called.map((name) => [name, [[["gateway"], portsOf(name)]]]));
+  });
+});
+
 describe("secrets", () => {
   test("no process has another's signing key, and other users can read nothing", () => {
     expect(statSync(secrets).mode & 0o777).toBe(0o700);
@@ -123,6 +161,7 @@ describe("secrets", () => {
       expect(user).toBe(name);
     }
     expect(readdirSync(join(secrets, "facade")).sort()).toEqual(["events-password", "internal-key.json"]);
+    expect(readdirSync(join(secrets, "gateway"))).toEqual(["internal-key.json"]);
     expect(readdirSync(join(secrets, "collector"))).toEqual(["internal-key.json"]);
   });
 
@@ -186,7 +225,7 @@ describe("image", () => {
 
   test("has the version that the deployments name", () => {
     for (const name of processNames) expect(readCompose().services[name]?.image).toBe(`sandgate:${version}`);
-    for (const folder of ["base", "overlays/pods"]) {
+    for (const folder of ["base", "gateway", "overlays/pods"]) {
       expect(readText(`deploy/kubernetes/${folder}/kustomization.yaml`)).toContain(`newTag: ${version}\n`);
     }
   });
@@ -336,6 +375,31 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
         .sort(),
     ).toEqual(processNames.toSorted());
     expect(stdout).not.toContain("set-by-kustomize");
+  });
+
+  test("builds a gateway of previews that runs as the facade does, with the settings and image of the overlay", async () => {
+    await using temp = await createTempFolder();
+    const [example = ""] =
+      /^resources: .*kubernetes\/gateway\]\n[\s\S]*?(?=^```$)/m.exec(readText("deploy/README.md")) ?? [];
+    const images = "images: [{ name: sandgate, newName: registry.example.com/sandgate, newTag: 0.1.0 }]\n";
+    writeFileSync(join(temp.path, "kustomization.yaml"), example + images);
+    symlinkSync(root, join(temp.path, "sandgate"));
+    const { stdout } = await execute("kubectl", ["kustomize", temp.path]);
+    const objects = parseAllDocuments(stdout).map((document) => document.toJS());
+    const of = (name: string) =>
+      objects.filter(({ kind, metadata }) => metadata.name === name && kind !== "NetworkPolicy");
+    // They differ in their name, their program and what the facade has of its own in its environment.
+    const comparable = (name: string) =>
+      JSON.parse(
+        JSON.stringify(of(name), (key, value) => (key === "env" || key === "args" ? undefined : value)).replaceAll(
+          `"${name}"`,
+          '"name"',
+        ),
+      );
+    expect(of("gateway").map(({ kind }) => kind)).toContain("Deployment");
+    expect(comparable("gateway")).toEqual(comparable("facade"));
+    const { data } = objects.find(({ kind, metadata }) => kind === "ConfigMap" && metadata.name.startsWith("settings"));
+    expect(data.SANDGATE_PREVIEW_DOMAIN).toBe("example-box.net");
   });
 
   test("builds the overlay that the README shows", async () => {

@@ -43,6 +43,13 @@ export const settingsOfCollector = {
   own: collectorSettings,
 };
 
+/** All settings of the gateway that serves previews. */
+export const settingsOfGateway = {
+  common: commonSettings,
+  addresses: addressesOf(["sandbox", "workspace"]),
+  own: facadeSettings,
+};
+
 /** The environment variables that some process reads, the `…_FILE` of secrets included. */
 export function knownVariables(): Set<string> {
   const definitions = processNames.flatMap((name) =>
@@ -125,6 +132,15 @@ export function readKubernetesProcess(name: ProcessName, overlay?: string): Depl
   const files = [`base/${name}.yaml`];
   if (overlay && readdirSync(join(root, kubernetes, overlay)).includes(`${name}.yaml`))
     files.push(`${overlay}/${name}.yaml`);
+  return readDeployments(files);
+}
+
+/** The gateway, with the settings of the base. */
+export function readKubernetesGateway(): Deployed {
+  return readDeployments(["gateway/gateway.yaml"]);
+}
+
+function readDeployments(files: readonly string[]): Deployed {
   const deployed: Deployed = { env: {}, program: "" };
   for (const container of files
     .flatMap(readKubernetes)
