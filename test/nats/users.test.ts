@@ -16,6 +16,7 @@ const consumers = [
   ["workspace", "workspace-users", "sandgate.identity.user.deleted.v1"],
   ["workspace", "workspace-purges", "sandgate.*.workspace.workspace_purged.v1"],
   ["image-registry", "image-registry-purges", "sandgate.workspace.workspace.deleted.v1"],
+  ["sandbox", "sandbox-users", "sandgate.identity.user.disabled.v1"],
   ["sandbox", "sandbox-purges", "sandgate.workspace.workspace.deleted.v1"],
   ["telemetry", "telemetry-purges", "sandgate.workspace.workspace.deleted.v1"],
   ["telemetry", "telemetry-audit", "sandgate.identity.*.*.v1"],

@@ -4,6 +4,7 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { stageEvent } from "@sandgate/kit/events/outbox";
+import { UserDisabledSchema } from "@sandgate/proto/identity/v1/identity_events";
 import { MemberRemovedSchema, WorkspaceTakenOverSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
@@ -78,6 +79,56 @@ test("previews end with their creator's membership, but for those that were made
   await until(async () => {
     expect((await store.previews.list(sandbox.id)).map(({ id }) => id)).toEqual(kept);
   });
+  await following.stop();
+  await store.close();
+  await bus.close();
+});
+
+test("previews end with their creator's account in all workspaces, with what facades still let through, but for later ones", async ({
+  folder,
+}) => {
+  const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
+  const store = await openSqliteStore({ file: join(folder, "sandbox.sqlite"), logger });
+  const [workspaceId, userId] = [newId(), newId()];
+  const sandboxes = [workspaceId, newId()].map(async (id) => {
+    const ready = becomeReady(await createSandbox(store, sandboxOf({ workspaceId: id })), new Date());
+    await store.sandboxes.update(ready, []);
+    return ready;
+  });
+  const [sandbox, elsewhere] = await Promise.all(sandboxes);
+  if (!sandbox || !elsewhere) throw new Error("there are two");
+  const create = async (createdBy: string, at: Date, on = sandbox) => {
+    const asked = { port: 80, public: false, hostHeader: "preview", createdBy, ttlSeconds: 86_400 } as const;
+    const { preview } = makePreview(on, asked, at);
+    await store.previews.create(preview, { events: [] });
+    return preview.id;
+  };
+  const now = Date.now();
+  await create(userId, new Date(now - 1_000));
+  await create(userId, new Date(now - 1_000), elsewhere);
+  const kept = [await create("another", new Date(now - 1_000)), await create(userId, new Date(now + 60_000))];
+
+  // By a call that a facade had let in, too late for the first deletion.
+  let isLateMade = false;
+  const deleteOfUser: typeof store.previews.deleteOfUser = async (...which) => {
+    const deleted = await store.previews.deleteOfUser(...which);
+    if (!isLateMade) await create(userId, new Date(now));
+    isLateMade = true;
+    return deleted;
+  };
+  const following = await consumeEvents({ bus, store: { ...store, previews: { ...store.previews, deleteOfUser } } });
+  const disabled = stageEvent({
+    subject: "sandgate.identity.user.disabled.v1",
+    entityId: userId,
+    entityVersion: now,
+    schema: UserDisabledSchema,
+    payload: { userId },
+  });
+  await bus.publish([disabled]);
+  const listed = async (on = sandbox) => (await store.previews.list(on.id)).map(({ id }) => id);
+  await until(() => expect(isLateMade).toBe(true));
+  await until(async () => expect(await listed()).toEqual(kept));
+  expect(await listed(elsewhere)).toEqual([]);
   await following.stop();
   await store.close();
   await bus.close();

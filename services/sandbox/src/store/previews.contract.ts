@@ -88,6 +88,17 @@ export function describePreviews(name: string, open: () => Promise<SandboxStore>
       expect((await store.previews.list(sandbox.id)).map(({ id }) => id).sort()).toEqual([later.id, others.id].sort());
     });
 
+    test("those of a user in all workspaces go together, but for later ones", async () => {
+      const elsewhere = becomeReady(await createSandbox(store, sandboxOf({ workspaceId: "w2" })), now());
+      expect(await store.sandboxes.update(elsewhere, [])).toBe(true);
+      const mine = [await create({ createdBy: "u2" }), await create({ createdBy: "u2", sandbox: elsewhere })];
+      const later = await create({ createdBy: "u2", at: addMs(now(), minuteMs) });
+      const others = await create({ createdBy: "u3" });
+      expect(await store.previews.deleteOfUser(undefined, "u2", now())).toBe(2);
+      for (const { id } of mine) expect(await store.previews.get(id)).toBeUndefined();
+      expect((await store.previews.list(sandbox.id)).map(({ id }) => id).sort()).toEqual([later.id, others.id].sort());
+    });
+
     test("a link is taken by one of those who try at once", async () => {
       const preview = await create();
       const link = linkOf(preview);

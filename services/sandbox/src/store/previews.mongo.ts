@@ -21,6 +21,7 @@ export const previewIndexes = [
   { name: "by_label", key: { label: 1 }, unique: true },
   { name: "of_sandbox", key: { sandboxId: 1, createdAt: 1, _id: 1 } },
   { name: "of_user", key: { workspaceId: 1, createdBy: 1 } },
+  { name: "of_creator", key: { createdBy: 1, createdAt: 1 } },
 ];
 export const previewLinkIndexes = [{ name: "of_preview", key: { previewId: 1, expiresAt: 1 } }];
 
@@ -99,7 +100,10 @@ export function createPreviews({ db, write }: MongoDatabase): Previews {
       }),
 
     deleteOfUser: (workspaceId, userId, by) =>
-      write((tx) => deletePreviews(db, tx, { workspaceId, createdBy: userId, createdAt: { $lte: by } })),
+      write((tx) => {
+        const ofWorkspace = workspaceId === undefined ? {} : { workspaceId };
+        return deletePreviews(db, tx, { ...ofWorkspace, createdBy: userId, createdAt: { $lte: by } });
+      }),
 
     createLink: (link, { now, events }) =>
       write(async (tx) => {

@@ -49,13 +49,11 @@ export const previewTransactions = {
     return true;
   },
 
-  deletePreviewsOfUser({ db }: Transaction, workspaceId: string, userId: string, by: Date): number {
-    return db.run(
-      "DELETE FROM previews WHERE workspace_id = ? AND created_by = ? AND created_at <= ?",
-      workspaceId,
-      userId,
-      by,
-    );
+  deletePreviewsOfUser({ db }: Transaction, workspaceId: string | undefined, userId: string, by: Date): number {
+    const ofUser = "DELETE FROM previews WHERE created_by = ? AND created_at <= ?";
+    return workspaceId === undefined
+      ? db.run(ofUser, userId, by)
+      : db.run(`${ofUser} AND workspace_id = ?`, userId, by, workspaceId);
   },
 
   createPreviewLink(tx: Transaction, link: PreviewLink, o: { now: Date; events: readonly StagedEvent[] }): boolean {

@@ -18,8 +18,8 @@ export interface Previews {
   list(sandboxId: string): Promise<Preview[]>;
   /** False: there was none. */
   delete(id: string, events: readonly StagedEvent[]): Promise<boolean>;
-  /** Deletes those that a user had made in a workspace by then; returns how many. */
-  deleteOfUser(workspaceId: string, userId: string, by: Date): Promise<number>;
+  /** Deletes those that a user had made by then, in one workspace or in all (undefined); returns how many. */
+  deleteOfUser(workspaceId: string | undefined, userId: string, by: Date): Promise<number>;
   /**
    * Stores a link. False when its preview is there no longer.
    * @throws what `checkLinkCount` throws

@@ -146,6 +146,7 @@ export const migrations: readonly SqliteMigration[] = [
      expires_at INTEGER NOT NULL
    ) STRICT, WITHOUT ROWID;
    CREATE INDEX preview_links_of_preview ON preview_links (preview_id, expires_at);`,
+  `CREATE INDEX previews_of_creator ON previews (created_by, created_at);`,
 ];
 
 export const transactions = {
