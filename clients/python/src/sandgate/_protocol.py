@@ -1,0 +1,306 @@
+"""What both halves share: settings, requests, answers and when a request is tried again. Nothing here does I/O but the
+settings' file."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import os
+import random
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from .errors import BadSettings, CommandFailed, CommandTimedOut, ProcessLost, SandgateError
+
+Command = str | Sequence[str]
+ATTEMPT_SECONDS = 30.0
+TRANSFER_SECONDS = 150.0
+WAIT_SECONDS = 60
+WAIT_GRACE_SECONDS = 15
+#: The server sends a comment every 15 s, so a stream that is silent for longer than this has broken off.
+SILENT_SECONDS = 45.0
+MAX_RETRIES = 3
+#: The API takes 512 KiB of JSON, in which three bytes are four characters.
+MAX_INLINE_INPUT = 384 * 1024
+MAX_INPUT_CHUNK = 256 * 1024
+#: No sandbox lives longer.
+LONGEST_SECONDS = 86_400
+PAGE_SIZE = 10_000
+
+
+class Record(dict[str, Any]):
+    """What the API answered: its fields are items and attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def parse_json(body: bytes | str) -> Any:
+    return json.loads(body, object_hook=Record) if body else None
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass
+class Settings:
+    url: str
+    token: str | None = field(repr=False)
+    workspace: str | None
+
+
+def resolve_settings(url: str | None, token: str | None, workspace: str | None) -> Settings:
+    """Completes settings from the environment and from what `sandgate login` stored, which goes to its own address
+    alone."""
+    env = os.environ
+    stored = _read_stored_login()
+    stored_url = stored.get("url")
+    base = _base_url(url or env.get("SANDGATE_URL") or stored_url or "http://127.0.0.1:8080")
+    if stored_url is None or _base_url(stored_url) != base:
+        stored = {}
+    return Settings(
+        url=base,
+        token=token or env.get("SANDGATE_TOKEN") or stored.get("token"),
+        workspace=workspace or env.get("SANDGATE_WORKSPACE") or stored.get("workspace"),
+    )
+
+
+def _read_stored_login() -> dict[str, Any]:
+    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    file = Path(os.environ.get("SANDGATE_CONFIG") or Path(settings) / "sandgate" / "login.json")
+    try:
+        stored = json.loads(file.read_text("utf-8"))
+        if not isinstance(stored, dict):
+            raise ValueError("it is no object")
+        return stored
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        hint = "Remove it and run `sandgate login` again."
+        raise BadSettings(f"{file} can't be read: {error}", hint) from error
+
+
+def _base_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise BadSettings(f"{url!r} is not an address of the API.", "Such as https://sandgate.example.com")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    json: Any = None
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Whether a try with an unknown outcome may be repeated: all but POST by default, and what has a key.
+    repeatable: bool | None = None
+    #: A creation: carries an Idempotency-Key, so that a repeated one makes nothing twice.
+    idempotency_key: str | None = None
+    #: How long one try may be silent, in seconds.
+    attempt_seconds: float | None = None
+    #: How long all tries may take, in milliseconds.
+    timeout_ms: float | None = None
+    final_codes: Sequence[str] = ()
+
+    def build_headers(self, token: str | None, workspace: str | None) -> dict[str, str]:
+        headers = dict(self.headers)
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        if workspace is not None:
+            headers["x-workspace-id"] = workspace
+        if self.idempotency_key is not None:
+            headers["idempotency-key"] = self.idempotency_key
+        if self.json is not None:
+            headers["content-type"] = "application/json"
+        elif self.content is not None:
+            headers["content-type"] = "application/octet-stream"
+        return headers
+
+    def build_query(self) -> list[tuple[str, str | int | float | bool | None]]:
+        pairs: list[tuple[str, str | int | float | bool | None]] = []
+        for name, values in self.query.items():
+            for value in values if isinstance(values, (list, tuple)) else [values]:
+                if value is not None:
+                    pairs.append((name, str(value).lower() if isinstance(value, bool) else str(value)))
+        return pairs
+
+    def build_body(self) -> bytes | None:
+        return self.content if self.json is None else json.dumps(self.json).encode()
+
+    @property
+    def is_personal(self) -> bool:
+        """Belongs to no workspace, or has it in its path."""
+        return self.path.startswith(("/workspaces", "/api-tokens", "/auth", "/admin", "/healthz", "/readyz"))
+
+    def may_retry(self, error: SandgateError) -> bool:
+        if not error.retryable or error.code in self.final_codes:
+            return False
+        # These are refused before anything is done.
+        if error.code in ("rate_limited", "sandbox_not_ready"):
+            return True
+        if self.repeatable is not None:
+            return self.repeatable
+        return self.method != "POST" or self.idempotency_key is not None
+
+
+def new_key() -> str:
+    return str(uuid.uuid4())
+
+
+def fill_path(path: str, **params: object) -> str:
+    return path.format(**{name: quote(str(value), safe="") for name, value in params.items()})
+
+
+def retry_delay(retries: int, retry_after: float | None = None) -> float:
+    """Seconds: doubles each time, with jitter, and is never less than the server asked for."""
+    return (retry_after or 0) + min(10.0, 0.25 * 2.0**retries) * random.uniform(0.5, 1)
+
+
+def is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def choose_workspace(own: Sequence[Record], name: str | None) -> str:
+    """The one that is named, else the personal one, which is made before any other of one's own; newest come first."""
+    if name is not None:
+        found = next((each for each in own if each.name == name), None)
+    else:
+        owned = [each for each in own if each.role == "owner"]
+        found = next(reversed(owned or list(own)), None)
+    if found is None:
+        raise SandgateError(
+            "You have no workspace." if name is None else f"You have no workspace {name!r}.",
+            code="workspace_not_found",
+            status=404,
+            hint="`sandgate workspaces` lists them.",
+        )
+    return str(found.id)
+
+
+@dataclass
+class Event:
+    id: str | None
+    event: str
+    data: str
+
+
+class EventParser:
+    """Parses server-sent events from bytes as they come."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._fields: dict[str, str] = {}
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        *lines, self._rest = (self._rest + self._decoder.decode(chunk)).split("\n")
+        for line in lines:
+            line = line.removesuffix("\r")
+            if line == "":
+                fields, self._fields = self._fields, {}
+                if "data" in fields:
+                    yield Event(fields.get("id"), fields.get("event", "message"), fields["data"])
+                continue
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if name == "data" and "data" in self._fields:
+                value = f"{self._fields['data']}\n{value}"
+            self._fields[name] = value
+
+
+@dataclass
+class OutputChunk:
+    #: `stdout`, `stderr` or `pty`.
+    stream: str
+    data: str
+
+
+class OutputReader:
+    """Reads a process's events: text, bytes that are gone, and how it ended."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self.lost_bytes = 0
+        self.process: Record | None = None
+
+    def read(self, event: Event) -> OutputChunk | None:
+        if event.event == "output":
+            told = json.loads(event.data)
+            stream = told["stream"]
+            decoder = self._decoders.setdefault(stream, codecs.getincrementaldecoder("utf-8")("replace"))
+            return OutputChunk(stream, decoder.decode(base64.b64decode(told["data"])))
+        if event.event == "gap":
+            self.lost_bytes += json.loads(event.data)["bytes"]
+        if event.event in ("start", "exit"):
+            self.process = parse_json(event.data)
+        return None
+
+    def end(self) -> list[OutputChunk]:
+        """What bytes at the end were no whole character."""
+        rest = [OutputChunk(stream, decoder.decode(b"", True)) for stream, decoder in self._decoders.items()]
+        return [chunk for chunk in rest if chunk.data]
+
+
+@dataclass
+class CommandResult:
+    stdout: str
+    stderr: str
+    #: 128 plus the signal's number for one that a signal ended.
+    exit_code: int
+    signal: str | None
+    #: Bytes of output that were gone before they were read.
+    lost_bytes: int
+    process: Record = field(repr=False)
+
+
+def to_result(reader: OutputReader, texts: Mapping[str, str], command: Command, check: bool) -> CommandResult:
+    process = reader.process
+    assert process is not None  # A stream that ends without it raises.
+    shown = (command if isinstance(command, str) else " ".join(command))[:200]
+    stdout, stderr, exit_code = texts["stdout"], texts["stderr"], process.get("exit_code")
+    if process.get("timed_out"):
+        message = f"The command was ended when its time was up: {shown}"
+        raise CommandTimedOut(message, exit_code=exit_code, stdout=stdout, stderr=stderr)
+    if process.state == "lost" or exit_code is None:
+        message = "The process is lost: something in the sandbox ended what watched it."
+        raise ProcessLost(message, exit_code=None, stdout=stdout, stderr=stderr)
+    if check and exit_code != 0:
+        message = f"The command ended with exit code {exit_code}: {shown}"
+        raise CommandFailed(message, exit_code=exit_code, stdout=stdout, stderr=stderr)
+    return CommandResult(stdout, stderr, exit_code, process.get("signal"), reader.lost_bytes, process)
+
+
+def command_fields(command: Command, stdin: str | bytes | None, **fields: Any) -> dict[str, Any]:
+    """The fields of a command as the API has them."""
+    body = {"command": command if isinstance(command, str) else list(command), **given(**fields)}
+    if stdin is not None:
+        data = to_bytes(stdin)
+        if len(data) > MAX_INLINE_INPUT:
+            hint = "Start it with `stdin_open=True` and use `write`."
+            raise BadSettings(f"stdin is longer than {MAX_INLINE_INPUT} bytes.", hint)
+        body |= {"stdin": base64.b64encode(data).decode(), "encoding": "base64"}
+    return body
+
+
+def to_bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+def to_mode(mode: int | str | None) -> str | None:
+    return f"{mode:04o}" if isinstance(mode, int) else mode
