@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 from urllib.request import urlopen
 
 import sandgate
@@ -121,16 +122,15 @@ def check_codes():
 
 
 class Flaky(BaseHTTPRequestHandler):
-    """Refuses creations for now, once, and fails whatever else."""
+    """Fails once, and fails signals always."""
 
-    seen: list = []
+    seen: ClassVar[list] = []
 
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
         Flaky.seen.append((self.path, self.headers["idempotency-key"]))
         first = len(Flaky.seen) == 1
-        code = "internal_error"
-        error = {"error": {"code": code, "message": "down", "retryable": True}}
+        error = {"error": {"code": "internal_error", "message": "down", "retryable": True}}
         answer = json.dumps(error if first or self.path.endswith("signal") else {"id": "made"}).encode()
         self.send_response(500 if first or self.path.endswith("signal") else 201)
         self.send_header("content-length", str(len(answer)))

@@ -81,11 +81,11 @@ def _read_stored_login() -> dict[str, Any]:
     try:
         stored = json.loads(file.read_text("utf-8"))
         if not isinstance(stored, dict):
-            raise ValueError("it is no object")
+            raise TypeError("it is no object")
         return stored
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         hint = "Remove it and run `sandgate login` again."
         raise BadSettings(f"{file} can't be read: {error}", hint) from error
 
