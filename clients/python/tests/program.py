@@ -1,6 +1,7 @@
 """What users do with the client, in both halves. It is given nothing but environment variables."""
 
 import asyncio
+import base64
 import json
 import os
 import threading
@@ -156,6 +157,47 @@ def check_retries():
     server.shutdown()
 
 
+class Broken(BaseHTTPRequestHandler):
+    """Breaks a command's stream off after its first output, in the middle of a character."""
+
+    seen: ClassVar[list] = []
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.stream([("0", "start", {"id": "p", "state": "running"}), ("2", "output", output(b"a\xc3"))])
+
+    def do_GET(self):
+        ended = {"id": "p", "state": "exited", "exit_code": 0}
+        self.stream([("3", "output", output(b"\xa4")), ("3", "exit", ended)])
+
+    def stream(self, events):
+        Broken.seen.append(f"{self.command} {self.path}")
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        for id, event, data in events:
+            self.wfile.write(f"id: {id}\nevent: {event}\ndata: {json.dumps(data)}\n\n".encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def output(data):
+    return {"stream": "stdout", "data": base64.b64encode(data).decode()}
+
+
+def check_resumption():
+    server = HTTPServer(("127.0.0.1", 0), Broken)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    http = sandgate._sync.http.Http(
+        f"http://127.0.0.1:{server.server_port}", "t", "00000000-0000-4000-8000-000000000000"
+    )
+    assert sandgate._sync.commands.Commands(http, "s").run("x").stdout == "aä"
+    assert Broken.seen == ["POST /sandboxes/s/exec", "GET /sandboxes/s/processes/p/output?encoding=base64&after=2"]
+    http.close()
+    server.shutdown()
+
+
 async def check_async():
     async with await AsyncSandbox.create("default", labels={"kind": "async"}) as sandbox:
         results = await asyncio.gather(*(sandbox.commands.run(f"echo {n}") for n in range(3)))
@@ -176,6 +218,7 @@ async def check_async():
 
 check_codes()
 check_retries()
+check_resumption()
 check_sync()
 check_resources()
 asyncio.run(check_async())
