@@ -1,5 +1,5 @@
-import { anyUnpack, timestampDate } from "@bufbuild/protobuf/wkt";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { payloadOf, timeOf } from "@sandgate/kit/events/payload";
 import type { BackgroundTask } from "@sandgate/kit/process/service";
 import { MemberAddedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import type { Addition } from "./usecases/membership-notices.ts";
@@ -12,12 +12,10 @@ export function consumeEvents(o: {
   return o.bus.consume({
     consumer: "identity-memberships",
     subjects: ["sandgate.workspace.member.added.v1"],
-    async handle({ eventId, payload, actor, occurredAt }) {
-      const added = payload && anyUnpack(payload, MemberAddedSchema);
-      if (!added || !occurredAt) throw new Error(`event ${eventId} isn't a MemberAdded`);
-      const { workspaceId, userId } = added;
-      const addition = { workspaceId, userId, addedById: actor?.userId };
-      await o.noticeMember({ id: eventId, at: timestampDate(occurredAt), ...addition });
+    async handle(event) {
+      const { workspaceId, userId } = payloadOf(event, MemberAddedSchema);
+      const addition = { workspaceId, userId, addedById: event.actor?.userId };
+      await o.noticeMember({ id: event.eventId, at: timeOf(event), ...addition });
     },
   });
 }

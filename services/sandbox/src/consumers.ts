@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { anyUnpack, timestampDate } from "@bufbuild/protobuf/wkt";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { payloadOf, timeOf } from "@sandgate/kit/events/payload";
 import type { BackgroundTask } from "@sandgate/kit/process/service";
 import { UserDisabledSchema } from "@sandgate/proto/identity/v1/identity_events";
 import { MemberRemovedSchema, WorkspaceTakenOverSchema } from "@sandgate/proto/workspace/v1/workspace_events";
@@ -22,9 +22,7 @@ export async function consumeEvents(o: {
       consumer: "sandbox-charges",
       subjects: ["sandgate.workspace.workspace.taken_over.v1"],
       async handle(event) {
-        const takenOver = event.payload && anyUnpack(event.payload, WorkspaceTakenOverSchema);
-        if (!takenOver) throw new Error(`event ${event.eventId} isn't a WorkspaceTakenOver`);
-        const { workspaceId, userId } = takenOver;
+        const { workspaceId, userId } = payloadOf(event, WorkspaceTakenOverSchema);
         await o.store.quotaOwners.assign(workspaceId, { userId, since: Number(event.entityVersion) });
       },
     }),
@@ -33,9 +31,8 @@ export async function consumeEvents(o: {
       consumer: "sandbox-previews",
       subjects: ["sandgate.workspace.member.removed.v1"],
       async handle(event) {
-        const removed = event.payload && anyUnpack(event.payload, MemberRemovedSchema);
-        if (!removed || !event.occurredAt) throw new Error(`event ${event.eventId} isn't a MemberRemoved`);
-        await o.store.previews.deleteOfUser(removed.workspaceId, removed.userId, timestampDate(event.occurredAt));
+        const { workspaceId, userId } = payloadOf(event, MemberRemovedSchema);
+        await o.store.previews.deleteOfUser(workspaceId, userId, timeOf(event));
       },
     }),
     // And with its creator's account, in all workspaces.
@@ -43,10 +40,9 @@ export async function consumeEvents(o: {
       consumer: "sandbox-users",
       subjects: ["sandgate.identity.user.disabled.v1"],
       async handle(event) {
-        const disabled = event.payload && anyUnpack(event.payload, UserDisabledSchema);
-        if (!disabled || !event.occurredAt) throw new Error(`event ${event.eventId} isn't a UserDisabled`);
-        const lastCallAt = addMs(timestampDate(event.occurredAt), lastCallsMs);
-        const end = () => o.store.previews.deleteOfUser(undefined, disabled.userId, lastCallAt);
+        const { userId } = payloadOf(event, UserDisabledSchema);
+        const lastCallAt = addMs(timeOf(event), lastCallsMs);
+        const end = () => o.store.previews.deleteOfUser(undefined, userId, lastCallAt);
         // The clocks of two machines may differ.
         const waitMs = Math.min(lastCallAt.getTime() - Date.now(), lastCallsMs);
         await end();

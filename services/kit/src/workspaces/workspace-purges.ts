@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
-import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
 import { dayMs, hourMs } from "../base/time.ts";
 import type { EventBus } from "../events/bus.ts";
+import { payloadOf } from "../events/payload.ts";
 import { type LeaseStore, runLeased } from "../storage/leases.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
@@ -108,9 +108,7 @@ export async function startWorkspacePurges(
     consumer: `${o.service}-purges`,
     subjects: ["sandgate.workspace.workspace.deleted.v1"],
     async handle(event) {
-      const deleted = event.payload && anyUnpack(event.payload, WorkspaceDeletedSchema);
-      if (!deleted) throw new Error(`event ${event.eventId} isn't a WorkspaceDeleted`);
-      await store.beginPurge(deleted.workspaceId, new Date());
+      await store.beginPurge(payloadOf(event, WorkspaceDeletedSchema).workspaceId, new Date());
     },
   });
 
