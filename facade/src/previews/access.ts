@@ -114,14 +114,14 @@ function requireOwnOrigin(headers: IncomingHttpHeaders, own: string): void {
 
 function refused(access: PreviewAccess): DomainError {
   const hint =
-    "Send its token as X-Sandgate-Token, or open a link from POST /sandboxes/{sandbox_id}/ports/{preview_id}/links.";
+    "Send the preview's token in the X-Sandgate-Token header, or open a link made with POST /sandboxes/{sandbox_id}/ports/{preview_id}/links.";
   return access === PreviewAccess.MISSING
     ? new DomainError("UNAUTHENTICATED", "The preview is private, and the request has no token.", { hint })
     : new DomainError("INVALID_TOKEN", "The token doesn't open this preview.", { hint });
 }
 
 function badLink(): DomainError {
-  return new DomainError("INVALID_TOKEN", "The link is not valid, or no longer.", {
+  return new DomainError("INVALID_TOKEN", "The link is not valid. It may have been used or have expired.", {
     hint: "Make a new one with POST /sandboxes/{sandbox_id}/ports/{preview_id}/links. It can be opened once.",
   });
 }

@@ -92,7 +92,7 @@ export function isOpen(preview: Preview, sandbox: Pick<Sandbox, "state" | "expir
 /** Throws CONFLICT for a preview above the limit of its sandbox, which has `count` that have not expired. */
 export function checkPreviewCount(count: number): void {
   if (count < maxPreviews) return;
-  throw new DomainError("CONFLICT", `The sandbox has ${maxPreviews} previews, the most that one may have.`, {
+  throw new DomainError("CONFLICT", `A sandbox can have at most ${maxPreviews} previews.`, {
     hint: "Delete one with DELETE /sandboxes/{sandbox_id}/ports/{preview_id}.",
   });
 }
@@ -100,13 +100,9 @@ export function checkPreviewCount(count: number): void {
 /** Throws CONFLICT for a link above the limit of its preview, which has `count` that can still be opened. */
 export function checkLinkCount(count: number): void {
   if (count < maxLinks) return;
-  throw new DomainError(
-    "CONFLICT",
-    `The preview has ${maxLinks} links that nobody opened yet, the most that one may have.`,
-    {
-      hint: "Open one of them, or wait until one expires.",
-    },
-  );
+  throw new DomainError("CONFLICT", `A preview can have at most ${maxLinks} unopened links.`, {
+    hint: "Open one of them, or wait until one expires.",
+  });
 }
 
 /** What is stored of a token or a link. They are random and long, so a fast hash without a salt is enough. */

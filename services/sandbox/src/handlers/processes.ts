@@ -75,7 +75,8 @@ export function createProcessHandlers(
 
   /**
    * Passes on the events of a process, for which it calls the helper once they are read: a call begins at once, and one
-   * whose answer nobody reads could end the program with its error. When the helper is killed meanwhile, an `exit` says that the process is lost.
+   * whose answer nobody reads could end the program with its error. When the helper is killed meanwhile, an `exit` says
+   * that the process is lost.
    */
   async function* follow<E extends Message & { event?: OutputEvent | undefined }>(
     used: Used,

@@ -44,17 +44,9 @@ export async function createPreview(
   const events = [previewCreated(call, sandbox, made.preview)];
   const record = await o.recordFor(made);
   if (await store.previews.create(made.preview, { events, record })) return made;
-  throw noLongerReady(await store.sandboxes.get(sandbox.id));
-}
-
-/** Of one that has ended since it was read. */
-function noLongerReady(sandbox: Sandbox | undefined): unknown {
-  try {
-    requireReady(sandbox);
-  } catch (error) {
-    return error;
-  }
-  return new Error("a sandbox is ready, and was not a moment before");
+  // It has ended since it was read.
+  requireReady(await store.sandboxes.get(sandbox.id));
+  throw new Error("a sandbox is ready, and was not a moment before");
 }
 
 /** The previews of a ready sandbox that have not expired. */
@@ -95,9 +87,7 @@ export async function createPreviewLink(
 
 /** Throws NOT_FOUND for a label that leads nowhere, whatever the cause. */
 export async function resolveLabel(o: PreviewContext, label: string): Promise<OpenPreview> {
-  const found = await findOpen(o, await o.store.previews.findByLabel(label));
-  if (!found) throw noSuchPreview();
-  return found;
+  return requireOpen(o, await o.store.previews.findByLabel(label));
 }
 
 /** Those of the ids that lead somewhere. */
@@ -108,7 +98,11 @@ export async function findOpenPreviews(o: PreviewContext, ids: readonly string[]
 
 /** Throws NOT_FOUND for one that leads nowhere. */
 export async function findOpenPreview(o: PreviewContext, id: string): Promise<OpenPreview> {
-  const found = await findOpen(o, await o.store.previews.get(id));
+  return requireOpen(o, await o.store.previews.get(id));
+}
+
+async function requireOpen(o: PreviewContext, preview: Preview | undefined): Promise<OpenPreview> {
+  const found = await findOpen(o, preview);
   if (!found) throw noSuchPreview();
   return found;
 }
@@ -144,7 +138,7 @@ export async function openLink(
   const { preview, sandbox } = await resolveLabel(o, label);
   const link = await o.store.previews.takeLink(hashOf(secret));
   if (link?.previewId !== preview.id || link.expiresAt <= o.now()) {
-    throw new DomainError("INVALID_TOKEN", "The link is not valid for this preview, or no longer.", {
+    throw new DomainError("INVALID_TOKEN", "The link is not valid. It may have been used or have expired.", {
       hint: "Make a new one with POST /sandboxes/{sandbox_id}/ports/{preview_id}/links. It can be opened once.",
     });
   }
