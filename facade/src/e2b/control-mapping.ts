@@ -1,5 +1,6 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalid } from "@sandgate/kit/base/domain-error";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { Sandbox } from "@sandgate/proto/sandbox/v1/sandbox";
 import type { MetricPoint } from "@sandgate/proto/telemetry/v1/telemetry";
 import { present } from "../pipeline/messages/contract.ts";
@@ -19,7 +20,6 @@ const clientId = "sandgate";
 export const privateLabel = "sandgate.io/private-ports";
 /** Of a sandbox that has no end. */
 const never = "9999-12-31T23:59:59.999Z";
-const mebibyte = 1024 * 1024;
 
 /** A sandbox as it is listed, under its name for E2B's programs. */
 export function toListedSandbox(sandbox: Sandbox, name: string, { cpus, diskMb }: Limits) {

@@ -11,6 +11,7 @@ import { createLocalRateLimiter } from "../pipeline/limits/rate-limiter.local.ts
 import { present } from "../pipeline/messages/contract.ts";
 import { type ProxyTarget, proxyRequest, proxyUpgrade } from "../pipeline/proxy/http-proxy.ts";
 import { openPortStream } from "../pipeline/proxy/port-stream.ts";
+import { passRequests } from "../pipeline/proxy/proxy-route.ts";
 import type { RouteContext } from "../pipeline/route.ts";
 import { leaveBodies } from "../pipeline/validation/body-parser.ts";
 import { hasExpired, isPrivate } from "./control-mapping.ts";
@@ -124,16 +125,7 @@ export async function portRoutes(
       config: { rules: { rpc: "none", limit: "uncounted", upgrades: true, sayError: sayPortError } },
       schema: { hide: true },
       exposeHeadRoute: false,
-      async preHandler(request, reply) {
-        if (!request.ws) return;
-        // Fastify runs its last hooks on this event, which a response that sends nothing never emits.
-        reply.raw.once("close", () => reply.raw.emit("finish"));
-        await pass(request, reply, true);
-      },
-      async handler(request, reply) {
-        await pass(request, reply, false);
-        return reply;
-      },
+      ...passRequests(pass),
     });
   }
 }

@@ -11,6 +11,7 @@ import {
 } from "@connectrpc/connect";
 import type { UniversalHandler, UniversalServerResponse } from "@connectrpc/connect/protocol";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
@@ -30,7 +31,7 @@ export interface EnvdCall {
 
 const callKey = createContextKey<EnvdCall | undefined>(undefined, { description: "e2b call" });
 /** The largest message of a call. */
-const maxMessageBytes = 4 * 1024 * 1024;
+const maxMessageBytes = 4 * mebibyte;
 /** Node's timers take no more, and no sandbox lives for so long. */
 const maxTimerMs = 2 ** 31 - 1;
 const defaultPingSeconds = 90;

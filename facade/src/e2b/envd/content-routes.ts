@@ -11,10 +11,10 @@ import { callFor } from "../../pipeline/base/request-context.ts";
 import type { RouteRules } from "../../pipeline/base/route-rules.ts";
 import { receiveBody, sendBody } from "../../pipeline/live/bodies.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
-import { present } from "../../pipeline/messages/contract.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { rangeOf } from "../../resources/files/conditions.ts";
+import { beginDownload, contentRangeOf, reportBreak } from "../../resources/files/downloads.ts";
 import { toParts } from "../../resources/files/uploads.ts";
 import { sayFileError } from "../errors.ts";
 import { contentTypeOf } from "./calls.ts";
@@ -57,28 +57,18 @@ export async function addContentRoutes(
         const { sandboxId: sandbox, query } = request;
         const path = await resolve(request, query);
         const call = callFor(request, { signal, timeoutMs: 0 });
-        const parts = files
-          .readFile({ sandbox, path: Buffer.from(path), ...rangeOf(request) }, call)
-          [Symbol.asyncIterator]();
-        const { value: first } = await parts.next();
-        if (first?.part.case !== "start") throw new Error("a file that is read begins with no start");
-        const { entry, length, offset, partial } = first.part.value;
-        async function* readData() {
-          for (let next = await parts.next(); !next.done; next = await parts.next()) {
-            if (next.value.part.case === "data") yield next.value.part.value;
-          }
-        }
+        const parts = files.readFile({ sandbox, path: Buffer.from(path), ...rangeOf(request) }, call);
+        const { start, chunks } = await beginDownload(parts);
+        const { length, partial } = start;
         const isZipped = !partial && wantsGzip(request) && length !== 0n;
         reply.type("application/octet-stream").headers({ "accept-ranges": "bytes", vary: "accept-encoding" });
         if (isZipped) reply.header("content-encoding", "gzip");
         else if (length !== undefined) reply.header("content-length", String(length));
-        if (partial && length !== undefined) {
-          reply.code(206).header("content-range", `bytes ${offset}-${offset + length - 1n}/${present(entry).size}`);
-        }
+        const range = contentRangeOf(start);
+        if (range !== undefined) reply.code(206).header("content-range", range);
         if (request.method === "HEAD") return reply.send("");
-        const onError = (err: unknown) =>
-          logger.warn({ request_id: request.id, route: request.pattern, err }, "a download broke off");
-        await sendBody(reply, { chunks: isZipped ? zip(readData()) : readData(), signal, onError });
+        const onError = reportBreak(logger, request);
+        await sendBody(reply, { chunks: isZipped ? zip(chunks) : chunks, signal, onError });
         return reply;
       };
       return live.run(request, reply, download);

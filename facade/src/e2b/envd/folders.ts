@@ -1,6 +1,7 @@
 import { posix } from "node:path";
 import type { CallOptions } from "@connectrpc/connect";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { hourMs } from "@sandgate/kit/base/time";
 import { LoadingCache } from "../../pipeline/admission/loading-cache.ts";
 import type { Clients } from "../../pipeline/base/clients.ts";
 import { present } from "../../pipeline/messages/contract.ts";
@@ -23,12 +24,11 @@ interface Image {
 
 /** The user of E2B's own images. */
 export const usualUser = "user";
-const imageAgeMs = 3_600_000;
 /** What is read of /etc/passwd. */
 const maxUsersBytes = 256 * 1024;
 
 export function createFolders({ files }: Pick<Clients, "files">): Folders {
-  const images = new LoadingCache<Image>({ maxAgeMs: imageAgeMs });
+  const images = new LoadingCache<Image>({ maxAgeMs: hourMs });
 
   async function findImage(sandbox: string, call: CallOptions): Promise<Image> {
     const describe = async (path: string) =>
@@ -38,14 +38,14 @@ export function createFolders({ files }: Pick<Clients, "files">): Folders {
   }
 
   async function findHome(sandbox: string, user: string, uid: number, call: CallOptions): Promise<string> {
-    const fields = (await readUsers(sandbox, call)).split("\n").map((line) => line.split(":"));
-    const entry =
-      fields.find(([name]) => user !== "" && name === user) ?? fields.find((each) => each[2] === String(uid));
+    const users = await listUsers(sandbox, call);
+    const entry = users.find(([name]) => user !== "" && name === user) ?? users.find((each) => each[2] === String(uid));
     const home = entry?.[5];
     return home?.startsWith("/") ? home : "/";
   }
 
-  async function readUsers(sandbox: string, call: CallOptions): Promise<string> {
+  /** The fields of each line of /etc/passwd. */
+  async function listUsers(sandbox: string, call: CallOptions): Promise<string[][]> {
     const range = { start: 0n, length: BigInt(maxUsersBytes) };
     const chunks: Uint8Array[] = [];
     try {
@@ -54,15 +54,12 @@ export function createFolders({ files }: Pick<Clients, "files">): Folders {
       }
     } catch (error) {
       // An image needs to have no users.
-      if (
-        !(
-          error instanceof DomainError &&
-          (error.reason === "NOT_FOUND" || error.errno !== undefined || error.violations)
-        )
-      )
-        throw error;
+      const isOfFile =
+        error instanceof DomainError && (error.reason === "NOT_FOUND" || error.errno !== undefined || error.violations);
+      if (!isOfFile) throw error;
     }
-    return Buffer.concat(chunks).toString();
+    const lines = Buffer.concat(chunks).toString().split("\n");
+    return lines.map((line) => line.split(":"));
   }
 
   const folders: Folders = {
@@ -70,10 +67,7 @@ export function createFolders({ files }: Pick<Clients, "files">): Folders {
       // The one of E2B's own images, and the image's.
       if (user === "" || user === usualUser) return;
       const { uid } = await images.get(sandbox, () => findImage(sandbox, call));
-      const entry = (await readUsers(sandbox, call))
-        .split("\n")
-        .map((line) => line.split(":"))
-        .find(([name]) => name === user);
+      const entry = (await listUsers(sandbox, call)).find(([name]) => name === user);
       if (!entry && user !== String(uid)) throw invalid("query.username", "the sandbox has no such user");
       if (entry && entry[2] !== String(uid)) {
         throw new DomainError("CONFLICT", "Files are read and written as the image's own user.", {

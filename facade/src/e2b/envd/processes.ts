@@ -1,6 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import {
   type OutputEvent,
   OutputStream,
@@ -45,7 +46,7 @@ const bash = "/bin/bash";
 const shell = "/bin/sh";
 /** A full pipe is answered after 30 s. */
 const inputTimeoutMs = 45_000;
-const maxInputBytes = 1024 * 1024;
+const maxInputBytes = mebibyte;
 
 type Command = MessageInitShape<typeof CommandSchema>;
 type Event = MessageInitShape<typeof ProcessEventSchema>;

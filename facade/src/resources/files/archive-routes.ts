@@ -10,6 +10,7 @@ import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
+import { reportBreak } from "./downloads.ts";
 import { toDownloadHeaders } from "./mapping.ts";
 import { checkQueryPath, pathOf } from "./paths.ts";
 import { ArchiveHeaders, bytesOf, PathQuery } from "./schemas.ts";
@@ -48,9 +49,7 @@ export const fileArchiveRoutes: RoutePlugin = async (app, { clients: { files }, 
         const chunks = await begin(parts);
         reply.type(mediaType).headers(toDownloadHeaders(path, ".tar"));
         if (request.method === "HEAD") return reply.send("");
-        const onError = (err: unknown) =>
-          logger.warn({ request_id: request.id, route: request.pattern, err }, "a download broke off");
-        await sendBody(reply, { chunks, signal, onError });
+        await sendBody(reply, { chunks, signal, onError: reportBreak(logger, request) });
         return reply;
       };
       return live.run(request, reply, download);

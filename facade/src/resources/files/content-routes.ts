@@ -1,6 +1,6 @@
 import type { ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
-import { FileService, type ReadFileResponse } from "@sandgate/proto/sandbox/v1/files";
-import type { FastifyReply, FastifyRequest } from "fastify";
+import { FileService } from "@sandgate/proto/sandbox/v1/files";
+import type { FastifyReply } from "fastify";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { receiveBody, sendBody } from "../../pipeline/live/bodies.ts";
@@ -11,6 +11,7 @@ import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { checkChange, preconditionOf, rangeOf } from "./conditions.ts";
+import { beginDownload, contentRangeOf, reportBreak } from "./downloads.ts";
 import { fromMode, toDownloadHeaders, toEntry, toEtag } from "./mapping.ts";
 import { checkQueryPath, pathOf } from "./paths.ts";
 import { bytesOf, Entry, PathQuery, RangeHeaders, WriteHeaders, WriteQuery } from "./schemas.ts";
@@ -48,10 +49,10 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
           { sandbox: sandboxIdOf(request.params.sandbox_id), path: pathOf(request.query), ...rangeOf(request) },
           callFor(request, { signal, timeoutMs: 0 }),
         );
-        const { start, chunks } = await begin(parts);
+        const { start, chunks } = await beginDownload(parts);
         describeFile(reply, start);
         if (request.method === "HEAD") return reply.send("");
-        await sendBody(reply, { chunks, signal, onError: reportTo(request) });
+        await sendBody(reply, { chunks, signal, onError: reportBreak(logger, request) });
         return reply;
       };
       return live.run(request, reply, download);
@@ -96,38 +97,17 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
       });
     },
   );
-
-  function reportTo(request: FastifyRequest) {
-    return (err: unknown) =>
-      logger.warn({ request_id: request.id, route: request.pattern, err }, "a download broke off");
-  }
 };
 
-/** The first part of a file that is read, and the data that follows. */
-async function begin(
-  parts: AsyncIterable<ReadFileResponse>,
-): Promise<{ start: ReadResponse_Start; chunks: AsyncIterable<Uint8Array> }> {
-  const messages = parts[Symbol.asyncIterator]();
-  const { value: first }: IteratorResult<ReadFileResponse, undefined> = await messages.next();
-  if (first?.part.case !== "start") throw new Error("A file that is read begins with no start.");
-  async function* readData() {
-    for (let next = await messages.next(); !next.done; next = await messages.next()) {
-      const { part } = next.value;
-      if (part.case === "data") yield part.value;
-    }
-  }
-  return { start: first.part.value, chunks: readData() };
-}
-
-function describeFile(reply: FastifyReply, { entry: given, length, offset, partial }: ReadResponse_Start): void {
-  const entry = present(given);
+function describeFile(reply: FastifyReply, start: ReadResponse_Start): void {
+  const { length } = start;
+  const entry = present(start.entry);
   reply.type("application/octet-stream").headers({
     "accept-ranges": "bytes",
     ...toDownloadHeaders(entry.path),
     ...toEtag(entry),
     ...(length !== undefined && { "content-length": String(length) }),
   });
-  if (partial && length !== undefined) {
-    reply.code(206).header("content-range", `bytes ${offset}-${offset + length - 1n}/${entry.size}`);
-  }
+  const range = contentRangeOf(start);
+  if (range !== undefined) reply.code(206).header("content-range", range);
 }

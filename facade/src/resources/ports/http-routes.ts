@@ -6,6 +6,7 @@ import { addressOf, callFor } from "../../pipeline/base/request-context.ts";
 import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { type ProxyTarget, proxyRequest, proxyUpgrade } from "../../pipeline/proxy/http-proxy.ts";
 import { openPortStream } from "../../pipeline/proxy/port-stream.ts";
+import { passRequests } from "../../pipeline/proxy/proxy-route.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
@@ -88,20 +89,11 @@ export const portHttpRoutes: RoutePlugin = async (app, { clients: { ports }, liv
           },
         },
       },
-      async preHandler(request, reply) {
-        if (!request.ws) return;
-        // Fastify runs its last hooks on this event, which a response that sends nothing never emits.
-        reply.raw.once("close", () => reply.raw.emit("finish"));
-        await live.run(request, reply, ({ signal }) =>
-          proxyUpgrade(request.raw, reply.raw, targetOf(request, reply, signal)),
-        );
-      },
-      async handler(request, reply) {
-        await live.run(request, reply, ({ signal }) =>
-          proxyRequest(request.raw, reply.raw, targetOf(request, reply, signal)),
-        );
-        return reply;
-      },
+      ...passRequests((request, reply, isUpgrade) =>
+        live.run(request, reply, ({ signal }) =>
+          (isUpgrade ? proxyUpgrade : proxyRequest)(request.raw, reply.raw, targetOf(request, reply, signal)),
+        ),
+      ),
     });
   }
 };
