@@ -22,6 +22,7 @@ import { createWorkspaceScope } from "./pipeline/admission/workspace-scope.ts";
 import { createAuditLog } from "./pipeline/audit/audit-log.ts";
 import { createAuditRecorder, startAuditRecorder } from "./pipeline/audit/recorder.ts";
 import { auditRequests } from "./pipeline/audit/request-audit.ts";
+import { trimEndSlashes } from "./pipeline/base/addresses.ts";
 import type { App } from "./pipeline/base/app.ts";
 import { type Clients, createClients } from "./pipeline/base/clients.ts";
 import { requestIdOf } from "./pipeline/base/request-context.ts";
@@ -41,7 +42,7 @@ import { createLiveRequests } from "./pipeline/live/live-requests.ts";
 import { createUpgrades } from "./pipeline/live/web-sockets.ts";
 import type { RouteContext, RoutePlugin } from "./pipeline/route.ts";
 import { parseJsonBodies } from "./pipeline/validation/body-parser.ts";
-import { addressOf } from "./previews/credentials.ts";
+import { previewAddressOf } from "./previews/credentials.ts";
 import { createPreviewHosts } from "./previews/hosts.ts";
 import { openHttpServer, receiveTimeoutMs } from "./previews/http-server.ts";
 import { openPreviewServer } from "./previews/open.ts";
@@ -90,9 +91,9 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const { logger, bus } = environment;
 
   let port = settings.port;
-  const publicUrl = () => (settings.publicUrl ?? `http://localhost:${port}`).replace(/(?<!\/)\/+$/, "");
+  const publicUrl = () => trimEndSlashes(settings.publicUrl ?? `http://localhost:${port}`);
   const hosts = createPreviewHosts({ domain: settings.previewDomain, port: () => port });
-  const previewUrl = (label: string, link?: string) => addressOf(hosts.originOf(label), link);
+  const previewUrl = (label: string, link?: string) => previewAddressOf(hosts.originOf(label), link);
   const clients = createClients(environment.transport);
   const authenticator = createAuthenticator({ clients, bus });
   const tickets = createTickets({ clients, authenticator });
@@ -268,6 +269,6 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
 
 /** Removes the path prefix of the public address from a URL, for proxies that don't. */
 function createPrefixRemover(publicUrl: string | undefined): (request: IncomingMessage) => string {
-  const prefix = publicUrl === undefined ? "" : new URL(publicUrl).pathname.replace(/(?<!\/)\/+$/, "");
+  const prefix = publicUrl === undefined ? "" : trimEndSlashes(new URL(publicUrl).pathname);
   return ({ url = "/" }) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
 }

@@ -6,6 +6,7 @@ import type { App } from "../pipeline/base/app.ts";
 import type { RouteRules } from "../pipeline/base/route-rules.ts";
 import type { RouteContext } from "../pipeline/route.ts";
 import { type FirstPage, openBuiltFiles } from "./built-files.ts";
+import { prefixOf } from "./session-cookie.ts";
 import { sessionRoutes } from "./session-routes.ts";
 
 const rules: RouteRules = { rpc: "none" };
@@ -40,7 +41,7 @@ export async function dashboardRoutes(
 ): Promise<void> {
   const { enabled, folder, publicUrl } = context;
   const files = openBuiltFiles(folder);
-  const prefix = () => new URL(publicUrl()).pathname.replace(/\/$/, "");
+  const prefix = () => prefixOf(publicUrl());
 
   app.get("/", { config: { rules }, schema: { hide } }, async (request, reply) => {
     const isBrowser = /\btext\/html\b/.test(request.headers.accept ?? "");

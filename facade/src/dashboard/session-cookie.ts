@@ -1,4 +1,6 @@
 import { isLoopback } from "../pipeline/admission/cors.ts";
+import { trimEndSlashes } from "../pipeline/base/addresses.ts";
+import { readCookie } from "../pipeline/base/cookies.ts";
 
 /** Where the page that made a request was loaded from, and the path prefix of the API there. */
 export interface DashboardSite {
@@ -7,7 +9,12 @@ export interface DashboardSite {
   prefix: string;
 }
 
-const name = "sandgate-session";
+/** The path prefix of the API at its public address. */
+export function prefixOf(publicUrl: string): string {
+  return trimEndSlashes(new URL(publicUrl).pathname);
+}
+
+const cookieName = "sandgate-session";
 
 /**
  * Browsers keep `__Host-` cookies of https, and of this machine's own addresses: no other host can set them. Over plain
@@ -18,12 +25,14 @@ function isHostCookie({ origin }: DashboardSite): boolean {
   return protocol === "https:" || isLoopback(host);
 }
 
+function nameOf(site: DashboardSite): string {
+  return `${isHostCookie(site) ? "__Host-" : ""}${cookieName}`;
+}
+
 /** The cookie that holds a session's refresh token. Scripts can't read it, and other sites' requests lack it. */
 export function sessionCookie(site: DashboardSite, value: { refreshToken: string; maxAgeSeconds: number }): string {
-  const [start, scope] = isHostCookie(site)
-    ? [`__Host-${name}`, "Path=/; Secure"]
-    : [name, `Path=${site.prefix}/dashboard/session`];
-  return `${start}=${value.refreshToken}; Max-Age=${value.maxAgeSeconds}; ${scope}; HttpOnly; SameSite=Strict`;
+  const scope = isHostCookie(site) ? "Path=/; Secure" : `Path=${site.prefix}/dashboard/session`;
+  return `${nameOf(site)}=${value.refreshToken}; Max-Age=${value.maxAgeSeconds}; ${scope}; HttpOnly; SameSite=Strict`;
 }
 
 /** The same cookie's removal. */
@@ -33,7 +42,5 @@ export function sessionCookieRemoval(site: DashboardSite): string {
 
 /** The refresh token in a Cookie header; undefined without one. */
 export function readSessionCookie(site: DashboardSite, header: string | undefined): string | undefined {
-  const start = `${isHostCookie(site) ? "__Host-" : ""}${name}=`;
-  const pair = header?.split(";").find((each) => each.trim().startsWith(start));
-  return pair?.trim().slice(start.length) || undefined;
+  return readCookie(header, nameOf(site)) || undefined;
 }

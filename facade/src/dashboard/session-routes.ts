@@ -10,7 +10,13 @@ import type { RoutePlugin } from "../pipeline/route.ts";
 import { NoContent } from "../pipeline/validation/common-schemas.ts";
 import { clientOf } from "../resources/auth/client.ts";
 import { LoginBody, RefreshBody } from "../resources/auth/schemas.ts";
-import { type DashboardSite, readSessionCookie, sessionCookie, sessionCookieRemoval } from "./session-cookie.ts";
+import {
+  type DashboardSite,
+  prefixOf,
+  readSessionCookie,
+  sessionCookie,
+  sessionCookieRemoval,
+} from "./session-cookie.ts";
 
 const { method: rpc } = IdentityService;
 const path = "/dashboard/session";
@@ -31,7 +37,7 @@ const SignInOptions = Type.Object({
 export const sessionRoutes: RoutePlugin = async (app, { clients: { identity }, publicUrl }) => {
   const siteOf = (request: FastifyRequest): DashboardSite => ({
     origin: requireOwnOrigin(request, publicUrl()),
-    prefix: new URL(publicUrl()).pathname.replace(/\/$/, ""),
+    prefix: prefixOf(publicUrl()),
   });
 
   function show(

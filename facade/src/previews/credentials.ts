@@ -40,7 +40,7 @@ export function takeLink(url: string): { url: string; value: string | undefined 
 }
 
 /** The address of a preview's first page, perhaps with what opens the preview once. */
-export function addressOf(origin: string, link: string | undefined): string {
+export function previewAddressOf(origin: string, link: string | undefined): string {
   return link === undefined ? `${origin}/` : `${origin}/?${linkField}=${encodeURIComponent(link)}`;
 }
 

@@ -48,19 +48,12 @@ export function createErrorResponder(o: {
     // The connection stays open: closing it while the client is still sending would lose the response.
     reply.removeHeader("connection");
     const said = request.routeOptions.config.rules?.sayError?.(error, request);
-    if (said?.body instanceof Uint8Array) {
-      return reply
-        .serializer((body) => body as never)
-        .code(said.status)
-        .headers(said.headers ?? {})
-        .send(said.body);
+    if (said?.body instanceof Uint8Array) reply.serializer((body) => body as never);
+    else reply.serializer(JSON.stringify).type("application/json; charset=utf-8");
+    if (said) {
+      const { status, headers = {}, body } = said;
+      return reply.code(status).headers(headers).send(body);
     }
-    reply.serializer(JSON.stringify).type("application/json; charset=utf-8");
-    if (said)
-      return reply
-        .code(said.status)
-        .headers(said.headers ?? {})
-        .send(said.body);
     if (reason === "VALIDATION_ERROR" && request.routeOptions.config.rules?.listedErrors) {
       return reply.send({ detail: error.violations?.map(toListedError) ?? [] });
     }

@@ -203,7 +203,7 @@ async function joinSockets(client: Socket, server: Duplex, signal: AbortSignal):
 /** What a client is told when there is no answer to pass on. */
 function notHttp(cause: unknown): DomainError {
   if (cause instanceof DomainError) return cause;
-  return new DomainError("UPSTREAM_ERROR", "The server in the sandbox did not answer as HTTP/1.1 has it.", {
+  return new DomainError("UPSTREAM_ERROR", "The server in the sandbox did not send a valid HTTP/1.1 response.", {
     hint: "See whether it speaks HTTP on this port, and what it logs.",
     callersFault: true,
     cause,

@@ -57,7 +57,7 @@ export const Account = component("Account", {
     description: "What the request was made with.",
   }),
   workspace_id: nullable(
-    Type.String({ description: "The only workspace in which the API token may be used; otherwise null." }),
+    Type.String({ description: "The workspace that the API token is limited to. Null: it has no such limit." }),
   ),
   role: NullableRole,
   permissions: NullablePermissions,

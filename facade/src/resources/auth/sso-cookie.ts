@@ -1,3 +1,5 @@
+import { readCookie } from "../../pipeline/base/cookies.ts";
+
 /** Characters of the state in a cookie's name: enough to tell apart the attempts of one browser. */
 const stateLength = 12;
 
@@ -24,10 +26,8 @@ export function removalOf(callbackUrl: URL, state: string): string {
 }
 
 /** The value of the attempt's cookie in a Cookie header; empty without one. */
-export function readCookie(callbackUrl: URL, header: string | undefined, state: string): string {
-  const start = `${nameOf(callbackUrl, state)}=`;
-  const pair = header?.split(";").find((each) => each.trim().startsWith(start));
-  return pair?.trim().slice(start.length) ?? "";
+export function readSsoCookie(callbackUrl: URL, header: string | undefined, state: string): string {
+  return readCookie(header, nameOf(callbackUrl, state)) ?? "";
 }
 
 /** Lax: the provider's redirect brings it, and another site's form or script doesn't. */

@@ -6,7 +6,7 @@ import { codeOf } from "../../pipeline/errors/envelope.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { clientOf } from "./client.ts";
 import { Redirect, SsoCallbackQuery, SsoParams, SsoQuery } from "./schemas.ts";
-import { cookieOf, readCookie, removalOf } from "./sso-cookie.ts";
+import { cookieOf, readSsoCookie, removalOf } from "./sso-cookie.ts";
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
@@ -66,7 +66,7 @@ export const ssoRoutes: RoutePlugin = async (app, { clients: { identity }, publi
         {
           provider,
           state,
-          browserSecret: readCookie(callbackUrl(provider), request.headers.cookie, state),
+          browserSecret: readSsoCookie(callbackUrl(provider), request.headers.cookie, state),
           ...(code !== undefined && { code }),
           ...(iss !== undefined && { iss }),
           ...(error !== undefined && { error }),

@@ -34,7 +34,7 @@ export const previewRoutes: RoutePlugin = async (app, { clients: { previews }, p
         tags,
         summary: "Make a preview of a port",
         description:
-          "An address that leads to a server in the sandbox, for HTTP and WebSockets. A sandbox may have 20. It ends at its time, with the sandbox, or with your membership. Only this response shows the token.",
+          "Makes an address that reaches a server in the sandbox over HTTP and WebSocket. A sandbox can have 20. The preview ends when its time is up, when the sandbox ends, or when you leave the workspace. Only this response shows the token.",
         headers: CreatingInWorkspaceHeaders,
         params: SandboxParams,
         body: CreatePreviewBody,

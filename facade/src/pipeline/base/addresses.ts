@@ -1,0 +1,5 @@
+/** An address or path without the slashes at its end. */
+export function trimEndSlashes(address: string): string {
+  // In linear time.
+  return address.replace(/(?<!\/)\/+$/, "");
+}
