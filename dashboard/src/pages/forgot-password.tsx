@@ -3,8 +3,8 @@ import { Link } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import { api } from "../api.ts";
 import { useTitle } from "../title.ts";
-import { Button, Field } from "../ui/basics.tsx";
-import { Entry } from "../ui/entry.tsx";
+import { Button } from "../ui/basics.tsx";
+import { EmailField, Entry } from "../ui/entry.tsx";
 import { Problem } from "../ui/problem.tsx";
 
 export function ForgotPassword() {
@@ -27,21 +27,7 @@ export function ForgotPassword() {
       ) : (
         <form className="form" onSubmit={submit}>
           <p className="muted">We send you a link with which you set a new one.</p>
-          <Field label="Email">
-            {(control) => (
-              <input
-                {...control}
-                name="username"
-                value={username}
-                onChange={(event) => setUsername(event.target.value)}
-                autoComplete="username"
-                inputMode="email"
-                autoCapitalize="none"
-                spellCheck={false}
-                required
-              />
-            )}
-          </Field>
+          <EmailField value={username} onChange={setUsername} />
           {forgot.isError && <Problem error={forgot.error} />}
           <Button kind="primary" className="wide" type="submit" busy={forgot.isPending}>
             Send the link

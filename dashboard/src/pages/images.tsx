@@ -26,7 +26,7 @@ export function Images() {
   const mayChange = isAdmin(workspace);
   return (
     <>
-      <PageHeader title="Images" note={mayChange ? undefined : "Admins of the workspace add and change them."}>
+      <PageHeader title="Images" note={mayChange ? undefined : "Only admins of the workspace can change images."}>
         <Button kind="primary" icon={<Plus aria-hidden />} disabled={!mayChange} onClick={() => show("new")}>
           New image
         </Button>

@@ -6,6 +6,7 @@ import { curlLine } from "../curl.ts";
 import { parseLabels } from "../labels.ts";
 import { useTitle } from "../title.ts";
 import { Button, CodeLine, Field, Loading, PageHeader } from "../ui/basics.tsx";
+import { SecondsField } from "../ui/form.tsx";
 import { issueOf, Problem } from "../ui/problem.tsx";
 import { spell } from "../ui/time.tsx";
 import { useWorkspace } from "../workspace.ts";
@@ -113,42 +114,22 @@ function NewSandboxForm({ images }: { images: readonly Image[] }) {
           )}
         </Field>
         <div className="row">
-          <Field
+          <SecondsField
             label="Time to live"
             optional
-            unit="seconds"
-            hint={ttl ? spell(Number(ttl)) : "The image's own unless set."}
+            value={ttl}
+            onChange={setTtl}
+            unset="The image's own unless set."
             problem={issueOf(provision.error, "ttl_seconds")}
-          >
-            {(control) => (
-              <input
-                {...control}
-                type="number"
-                min={60}
-                max={86_400}
-                value={ttl}
-                onChange={(event) => setTtl(event.target.value)}
-              />
-            )}
-          </Field>
-          <Field
+          />
+          <SecondsField
             label="Stop when idle for"
             optional
-            unit="seconds"
-            hint={idle ? spell(Number(idle)) : "It may be idle unless set."}
+            value={idle}
+            onChange={setIdle}
+            unset="It may be idle unless set."
             problem={issueOf(provision.error, "idle_timeout_seconds")}
-          >
-            {(control) => (
-              <input
-                {...control}
-                type="number"
-                min={60}
-                max={86_400}
-                value={idle}
-                onChange={(event) => setIdle(event.target.value)}
-              />
-            )}
-          </Field>
+          />
         </div>
         {provision.isError && <Problem error={provision.error} />}
         <div className="form-end">

@@ -7,6 +7,7 @@ import { liveMs, useSandbox } from "../sandbox-queries.ts";
 import { Button, CodeLine, Empty, Loading, Tag } from "../ui/basics.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { CheckField, Form, TextField } from "../ui/form.tsx";
+import { Table } from "../ui/list.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { Distance, spell } from "../ui/time.tsx";
 
@@ -106,7 +107,7 @@ export function Ports() {
             defaultValue={defaultSeconds}
             hint="At most as long as the sandbox lives."
           />
-          <CheckField label="Public: whoever knows the address may use it" name="public" />
+          <CheckField label="Public: anyone with the address can open it" name="public" />
         </Form>
       </FormDialog>
     </>
@@ -120,38 +121,25 @@ function ListeningPorts(o: {
   onOpened(): Promise<unknown>;
 }) {
   return (
-    <table className="stacked">
-      <caption className="visually-hidden">Ports that something listens on</caption>
-      <thead>
-        <tr>
-          <th scope="col">Port</th>
-          <th scope="col">Address</th>
-          <th scope="col">Process</th>
-          <th scope="col" className="end">
-            Actions
-          </th>
+    <Table caption="Ports that something listens on" columns={["Port", "Address", "Process", "Actions"]}>
+      {o.ports.map(({ port, address, processId }) => (
+        <tr key={port}>
+          <td className="first">
+            <strong className="num">{port}</strong>
+          </td>
+          <td className="mono" data-label="On">
+            {address}
+          </td>
+          <td className="mono request">{processId}</td>
+          <td className="actions-cell">
+            <OpenButton port={port} preview={o.previews.find((each) => each.port === port)} onOpened={o.onOpened} />
+            <Button className="small" icon={<Share2 aria-hidden />} onClick={() => o.onShare(port)}>
+              Share
+            </Button>
+          </td>
         </tr>
-      </thead>
-      <tbody>
-        {o.ports.map(({ port, address, processId }) => (
-          <tr key={port}>
-            <td className="first">
-              <strong className="num">{port}</strong>
-            </td>
-            <td className="mono" data-label="On">
-              {address}
-            </td>
-            <td className="mono request">{processId}</td>
-            <td className="actions-cell">
-              <OpenButton port={port} preview={o.previews.find((each) => each.port === port)} onOpened={o.onOpened} />
-              <Button className="small" icon={<Share2 aria-hidden />} onClick={() => o.onShare(port)}>
-                Share
-              </Button>
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }
 
@@ -229,48 +217,35 @@ function NewPreview({ preview, onClose }: { preview: CreatedPreview; onClose(): 
 function Previews({ previews, onChange }: { previews: readonly Preview[]; onChange(): Promise<unknown> }) {
   const { sandbox } = useSandbox();
   return (
-    <table className="stacked">
-      <caption className="visually-hidden">Addresses of ports</caption>
-      <thead>
-        <tr>
-          <th scope="col">Port</th>
-          <th scope="col">Address</th>
-          <th scope="col">Expires</th>
-          <th scope="col" className="end">
-            Actions
-          </th>
+    <Table caption="Addresses of ports" columns={["Port", "Address", "Expires", "Actions"]}>
+      {previews.map((preview) => (
+        <tr key={preview.id}>
+          <td className="first">
+            <strong className="num">{preview.port}</strong> {preview.public && <Tag>public</Tag>}
+          </td>
+          <td className="mono">{preview.url}</td>
+          <td className="time" data-label="Expires">
+            <Distance at={preview.expiresAt} />
+          </td>
+          <td className="actions-cell">
+            <Confirm
+              trigger={
+                <Button kind="danger" className="small">
+                  Revoke
+                </Button>
+              }
+              title={`Revoke the address of port ${preview.port}?`}
+              action="Revoke address"
+              run={async () => {
+                await sandbox.ports.close(preview.id);
+                await onChange();
+              }}
+            >
+              <p>Whoever uses it is cut off within a second.</p>
+            </Confirm>
+          </td>
         </tr>
-      </thead>
-      <tbody>
-        {previews.map((preview) => (
-          <tr key={preview.id}>
-            <td className="first">
-              <strong className="num">{preview.port}</strong> {preview.public && <Tag>public</Tag>}
-            </td>
-            <td className="mono">{preview.url}</td>
-            <td className="time" data-label="Expires">
-              <Distance at={preview.expiresAt} />
-            </td>
-            <td className="actions-cell">
-              <Confirm
-                trigger={
-                  <Button kind="danger" className="small">
-                    Revoke
-                  </Button>
-                }
-                title={`Revoke the address of port ${preview.port}?`}
-                action="Revoke address"
-                run={async () => {
-                  await sandbox.ports.close(preview.id);
-                  await onChange();
-                }}
-              >
-                <p>Whoever uses it is cut off within a second.</p>
-              </Confirm>
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }

@@ -25,7 +25,10 @@ export function Registries() {
   const mayChange = isAdmin(workspace);
   return (
     <>
-      <PageHeader title="Registries" note={mayChange ? undefined : "Admins of the workspace add and change them."}>
+      <PageHeader
+        title="Registries"
+        note={mayChange ? undefined : "Only admins of the workspace can change registries."}
+      >
         <Button kind="primary" icon={<Plus aria-hidden />} disabled={!mayChange} onClick={() => show("new")}>
           New registry
         </Button>

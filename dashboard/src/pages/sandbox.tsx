@@ -5,8 +5,9 @@ import { Clock, Square } from "lucide-react";
 import { type FormEvent, Suspense, useState } from "react";
 import { hasEnded, sandboxQuery, useSandboxChange } from "../sandbox-queries.ts";
 import { useTitle } from "../title.ts";
-import { Button, CopyButton, Field, Loading, PageHeader, State } from "../ui/basics.tsx";
+import { Button, CopyButton, Loading, PageHeader, State } from "../ui/basics.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
+import { SecondsField } from "../ui/form.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { Distance, spell } from "../ui/time.tsx";
 import { useWorkspace } from "../workspace.ts";
@@ -123,19 +124,7 @@ function Extend() {
       </Button>
       <FormDialog title="Extend" open={open} onClose={() => setOpen(false)}>
         <form className="form" onSubmit={submit}>
-          <Field label="Ends in" unit="seconds from now" hint={seconds ? spell(Number(seconds)) : undefined}>
-            {(control) => (
-              <input
-                {...control}
-                type="number"
-                min={60}
-                max={86_400}
-                required
-                value={seconds}
-                onChange={(event) => setSeconds(event.target.value)}
-              />
-            )}
-          </Field>
+          <SecondsField label="Ends in" unit="seconds from now" value={seconds} onChange={setSeconds} />
           <div className="form-end">
             {lengths.map((length) => (
               <Button key={length} className="small" onClick={() => setSeconds(String(length))}>

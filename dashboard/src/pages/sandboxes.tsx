@@ -8,6 +8,7 @@ import { parseLabels } from "../labels.ts";
 import { isChanging, liveMs } from "../sandbox-queries.ts";
 import { useTitle } from "../title.ts";
 import { Empty, Field, Labels, Loading, PageHeader, State } from "../ui/basics.tsx";
+import { Table } from "../ui/list.tsx";
 import { Pager } from "../ui/pager.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { Distance, Time } from "../ui/time.tsx";
@@ -90,24 +91,14 @@ export function Sandboxes() {
       {rows.length > 0 && (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls where it is narrow, by keyboard too.
         <section className="table-box" aria-label="Sandboxes" tabIndex={0}>
-          <table className="stacked">
-            <caption className="visually-hidden">Sandboxes of {workspace.name}, newest first</caption>
-            <thead>
-              <tr>
-                <th scope="col">Name</th>
-                <th scope="col">State</th>
-                <th scope="col">Image</th>
-                <th scope="col">Created</th>
-                <th scope="col">Expires</th>
-                <th scope="col">Labels</th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((sandbox) => (
-                <Row key={sandbox.id} sandbox={sandbox} />
-              ))}
-            </tbody>
-          </table>
+          <Table
+            caption={`Sandboxes of ${workspace.name}, newest first`}
+            columns={["Name", "State", "Image", "Created", "Expires", "Labels"]}
+          >
+            {rows.map((sandbox) => (
+              <Row key={sandbox.id} sandbox={sandbox} />
+            ))}
+          </Table>
         </section>
       )}
       <Pager

@@ -7,6 +7,7 @@ import { useTitle } from "../title.ts";
 import { Button, Loading, PageHeader } from "../ui/basics.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { CheckField, Form, TextField } from "../ui/form.tsx";
+import { Table } from "../ui/list.tsx";
 import { Pager } from "../ui/pager.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { Time } from "../ui/time.tsx";
@@ -103,50 +104,36 @@ function Sessions() {
       {sessions.isPending && <Loading />}
       {sessions.isError && <Problem error={sessions.error} />}
       {sessions.data && (
-        <table className="stacked">
-          <caption className="visually-hidden">Your sessions</caption>
-          <thead>
-            <tr>
-              <th scope="col">Client</th>
-              <th scope="col">Address</th>
-              <th scope="col">Begun</th>
-              <th scope="col">Last seen</th>
-              <th scope="col" className="end">
-                Actions
-              </th>
+        <Table caption="Your sessions" columns={["Client", "Address", "Begun", "Last seen", "Actions"]}>
+          {sessions.data.items.map(({ id, userAgent, address, createdAt, lastSeenAt, current }) => (
+            <tr key={id}>
+              <td className="first">{describeClient(userAgent)}</td>
+              <td className="mono">{address}</td>
+              <td className="time" data-label="Begun">
+                <Time at={createdAt} />
+              </td>
+              <td className="time" data-label="Last seen">
+                <Time at={lastSeenAt} />
+              </td>
+              <td className="actions-cell">
+                {current ? (
+                  <span className="muted">this one</span>
+                ) : (
+                  <Button
+                    kind="danger"
+                    className="small"
+                    onClick={async () => {
+                      await api.sessions.delete(id);
+                      await read();
+                    }}
+                  >
+                    End
+                  </Button>
+                )}
+              </td>
             </tr>
-          </thead>
-          <tbody>
-            {sessions.data.items.map(({ id, userAgent, address, createdAt, lastSeenAt, current }) => (
-              <tr key={id}>
-                <td className="first">{describeClient(userAgent)}</td>
-                <td className="mono">{address}</td>
-                <td className="time" data-label="Begun">
-                  <Time at={createdAt} />
-                </td>
-                <td className="time" data-label="Last seen">
-                  <Time at={lastSeenAt} />
-                </td>
-                <td className="actions-cell">
-                  {current ? (
-                    <span className="muted">this one</span>
-                  ) : (
-                    <Button
-                      kind="danger"
-                      className="small"
-                      onClick={async () => {
-                        await api.sessions.delete(id);
-                        await read();
-                      }}
-                    >
-                      End
-                    </Button>
-                  )}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+          ))}
+        </Table>
       )}
       <Pager cursor={cursor} nextCursor={sessions.data?.nextCursor ?? null} onTurn={setCursor} />
     </section>
@@ -174,47 +161,37 @@ function Identities() {
   return (
     <section className="card">
       <h2>Single sign-on</h2>
-      <table className="stacked">
-        <caption className="visually-hidden">Accounts at providers that sign in to yours</caption>
-        <thead>
-          <tr>
-            <th scope="col">Provider</th>
-            <th scope="col">Account</th>
-            <th scope="col">Linked</th>
-            <th scope="col" className="end">
-              Actions
-            </th>
+      <Table
+        caption="Accounts at providers that sign in to yours"
+        columns={["Provider", "Account", "Linked", "Actions"]}
+      >
+        {identities.data.map(({ id, provider, username, linkedAt }) => (
+          <tr key={id}>
+            <td className="first">{provider}</td>
+            <td>{username}</td>
+            <td className="time" data-label="Linked">
+              <Time at={linkedAt} />
+            </td>
+            <td className="actions-cell">
+              <Confirm
+                trigger={
+                  <Button kind="danger" className="small">
+                    Remove
+                  </Button>
+                }
+                title={`Remove ${provider}?`}
+                action="Remove"
+                run={async () => {
+                  await api.account.deleteIdentity(id);
+                  await queries.invalidateQueries({ queryKey: ["identities"] });
+                }}
+              >
+                <p>{username} can't sign in by it any more. The last way to sign in stays.</p>
+              </Confirm>
+            </td>
           </tr>
-        </thead>
-        <tbody>
-          {identities.data.map(({ id, provider, username, linkedAt }) => (
-            <tr key={id}>
-              <td className="first">{provider}</td>
-              <td>{username}</td>
-              <td className="time" data-label="Linked">
-                <Time at={linkedAt} />
-              </td>
-              <td className="actions-cell">
-                <Confirm
-                  trigger={
-                    <Button kind="danger" className="small">
-                      Remove
-                    </Button>
-                  }
-                  title={`Remove ${provider}?`}
-                  action="Remove"
-                  run={async () => {
-                    await api.account.deleteIdentity(id);
-                    await queries.invalidateQueries({ queryKey: ["identities"] });
-                  }}
-                >
-                  <p>{username} can't sign in by it any more. The last way to sign in stays.</p>
-                </Confirm>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+        ))}
+      </Table>
     </section>
   );
 }
@@ -243,7 +220,7 @@ function AccountEnd() {
           type="password"
           autoComplete="current-password"
           optional
-          hint="Not needed if you have none and signed in within the last five minutes."
+          hint="Leave it empty if your account has no password and you signed in within the last five minutes."
         />
         <label className="check">
           <input type="checkbox" required />

@@ -7,7 +7,7 @@ import { readSignInOptions, type SignInOptions, signIn } from "../session.ts";
 import { beginSso, ssoFailure } from "../sso.ts";
 import { useTitle } from "../title.ts";
 import { Button, Field } from "../ui/basics.tsx";
-import { Entry } from "../ui/entry.tsx";
+import { EmailField, Entry } from "../ui/entry.tsx";
 import { Problem } from "../ui/problem.tsx";
 
 /** Whether the right password was given, and a code of the second factor is wanted as well. */
@@ -66,21 +66,7 @@ export function SignIn() {
           </Field>
         ) : (
           <>
-            <Field label="Email">
-              {(control) => (
-                <input
-                  {...control}
-                  name="username"
-                  value={username}
-                  onChange={(event) => setUsername(event.target.value)}
-                  autoComplete="username"
-                  inputMode="email"
-                  autoCapitalize="none"
-                  spellCheck={false}
-                  required
-                />
-              )}
-            </Field>
+            <EmailField value={username} onChange={setUsername} />
             <Field label="Password">
               {(control) => (
                 <input

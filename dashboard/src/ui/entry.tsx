@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { Field } from "./basics.tsx";
 import { Brand } from "./brand.tsx";
 
 /** A page of somebody who isn't signed in. */
@@ -13,5 +14,26 @@ export function Entry({ title, children }: { title: string; children: ReactNode 
         {children}
       </section>
     </main>
+  );
+}
+
+/** The address by which somebody signs in. */
+export function EmailField({ value, onChange }: { value: string; onChange(value: string): void }) {
+  return (
+    <Field label="Email">
+      {(control) => (
+        <input
+          {...control}
+          name="username"
+          value={value}
+          onChange={(event) => onChange(event.target.value)}
+          autoComplete="username"
+          inputMode="email"
+          autoCapitalize="none"
+          spellCheck={false}
+          required
+        />
+      )}
+    </Field>
   );
 }

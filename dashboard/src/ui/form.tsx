@@ -1,6 +1,7 @@
 import { createContext, type FormEvent, type InputHTMLAttributes, type ReactNode, useContext, useState } from "react";
 import { Button, Field } from "./basics.tsx";
 import { issueOf, Problem } from "./problem.tsx";
+import { spell } from "./time.tsx";
 
 /** What was filled into a form. */
 export interface FormFields {
@@ -92,6 +93,42 @@ export function TextField({
   return (
     <Field label={label} hint={hint} problem={problem} unit={unit} optional={optional ?? false}>
       {(control) => <input spellCheck={false} required={!optional} {...input} {...control} name={name} />}
+    </Field>
+  );
+}
+
+/** A time of a sandbox in seconds, spelled out below; `unset` says what holds without one. */
+export function SecondsField({
+  label,
+  unit = "seconds",
+  value,
+  onChange,
+  optional = false,
+  unset,
+  problem,
+}: {
+  label: string;
+  unit?: string;
+  value: string;
+  onChange(value: string): void;
+  optional?: boolean;
+  unset?: string;
+  problem?: string | undefined;
+}) {
+  const hint = value ? spell(Number(value)) : unset;
+  return (
+    <Field label={label} optional={optional} unit={unit} hint={hint} problem={problem}>
+      {(control) => (
+        <input
+          {...control}
+          type="number"
+          min={60}
+          max={86_400}
+          required={!optional}
+          value={value}
+          onChange={(event) => onChange(event.target.value)}
+        />
+      )}
     </Field>
   );
 }

@@ -21,6 +21,25 @@ export function usePage<T>(o: {
   });
 }
 
+/** A table, whose rows stand below each other where it is narrow. The caption is for those who hear the page. */
+export function Table(o: { caption: string; columns: readonly string[]; children: ReactNode }) {
+  return (
+    <table className="stacked">
+      <caption className="visually-hidden">{o.caption}</caption>
+      <thead>
+        <tr>
+          {o.columns.map((column) => (
+            <th key={column} scope="col" className={column === "Actions" ? "end" : undefined}>
+              {column}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>{o.children}</tbody>
+    </table>
+  );
+}
+
 /** A page of a list: its rows, or what to do first where there are none; and the way to the next page. */
 export function Rows<T>(o: {
   page: UseQueryResult<Page<T>>;
@@ -42,19 +61,9 @@ export function Rows<T>(o: {
       {items.length > 0 && (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls where it is narrow, by keyboard too.
         <section className="table-box" aria-label={o.caption} tabIndex={0}>
-          <table className="stacked">
-            <caption className="visually-hidden">{o.caption}</caption>
-            <thead>
-              <tr>
-                {o.columns.map((column) => (
-                  <th key={column} scope="col" className={column === "Actions" ? "end" : undefined}>
-                    {column}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>{items.map(o.children)}</tbody>
-          </table>
+          <Table caption={o.caption} columns={o.columns}>
+            {items.map(o.children)}
+          </Table>
         </section>
       )}
       <Pager cursor={o.cursor} nextCursor={data?.nextCursor ?? null} onTurn={o.onTurn} />
