@@ -3836,7 +3836,7 @@ export interface components {
             /** @description The highest role that the token has in any workspace, whatever your own. A token with a role never has an operator's rights. */
             role: components["schemas"]["Role"] | null;
             username: string;
-            /** @description The only workspace in which the API token may be used; otherwise null. */
+            /** @description The workspace that the API token is limited to. Null: it has no such limit. */
             workspaceId: string | null;
         };
         AddMember: {

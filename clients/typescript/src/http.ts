@@ -82,7 +82,7 @@ export type Call<M extends Method, P extends PathOf<M>> = Omit<Request, "method"
   ([BodyOf<M, P>] extends [never] ? { json?: never } : { json?: BodyOf<M, P> }) &
   ([QueryOf<M, P>] extends [never] ? { query?: never } : { query?: Partial<QueryOf<M, P>> | undefined });
 
-/** Sends requests, with credential and workspace, and tries again what may be tried again. */
+/** Sends requests with the credential and workspace, and retries those that are safe to retry. */
 export class Http {
   readonly #options: ClientOptions;
   #settings: Promise<Settings> | undefined;
@@ -245,7 +245,7 @@ export class Http {
     return request.workspace ?? this.workspaceId({ signal });
   }
 
-  /** The id of the workspace that this client is for. It is looked up once. */
+  /** The id of the workspace that this client uses. It is looked up once. */
   async workspaceId({ signal }: CallOptions = {}): Promise<string> {
     this.#workspace ??= this.#findWorkspace(signal).catch((error: unknown) => {
       this.#workspace = undefined;
@@ -333,6 +333,6 @@ function timedOut({ method, path }: Request): TimedOut {
 function unreachable(url: string, cause: unknown): ConnectionFailed {
   return new ConnectionFailed(`${url} can't be reached, or broke the connection off.`, {
     cause,
-    hint: "Check the address, and that the platform is running.",
+    hint: "Check the address and whether the platform is running.",
   });
 }

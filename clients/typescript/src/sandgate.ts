@@ -76,7 +76,7 @@ export class Sandgate {
     return new Sandgate({ ...this.#options, workspace });
   }
 
-  /** The id of the workspace that this client is for. */
+  /** The id of the workspace that this client uses. */
   workspaceId(o: CallOptions = {}): Promise<string> {
     return this.#http.workspaceId(o);
   }

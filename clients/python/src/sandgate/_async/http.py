@@ -25,7 +25,7 @@ from ..errors import ConnectionFailed, SandgateError, TimedOut, read_error
 
 
 class AsyncHttp:
-    """Sends requests, with credential and workspace, and tries again what may be tried again."""
+    """Sends requests with the credential and workspace, and retries those that are safe to retry."""
 
     def __init__(self, url: str | None = None, token: str | None = None, workspace: str | None = None) -> None:
         self.settings = resolve_settings(url, token, workspace)
@@ -92,13 +92,13 @@ class AsyncHttp:
             raise TimedOut(f"{request.method} {request.path} was not answered in time.") from error
         except httpx.TransportError as error:
             message = f"{url} can't be reached, or broke the connection off."
-            raise ConnectionFailed(message, "Check the address, and that the platform is running.") from error
+            raise ConnectionFailed(message, "Check the address and whether the platform is running.") from error
         if not response.is_success:
             raise read_error(response.status_code, response.headers, response.content)
         return response
 
     async def workspace_id(self) -> str:
-        """The id of the workspace that this client is for. It is looked up once."""
+        """The id of the workspace that this client uses. It is looked up once."""
         if self._workspace_id is None:
             name = self.settings.workspace
             if name is not None and is_uuid(name):

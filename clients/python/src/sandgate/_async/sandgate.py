@@ -86,5 +86,5 @@ class AsyncSandgate:
         await self._http.close()
 
     async def workspace_id(self) -> str:
-        """The id of the workspace that this client is for."""
+        """The id of the workspace that this client uses."""
         return await self._http.workspace_id()

@@ -86,5 +86,5 @@ class Sandgate:
         self._http.close()
 
     def workspace_id(self) -> str:
-        """The id of the workspace that this client is for."""
+        """The id of the workspace that this client uses."""
         return self._http.workspace_id()
