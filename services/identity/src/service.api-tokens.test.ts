@@ -85,6 +85,33 @@ describe("API tokens", () => {
     await identity.verifyApiToken({ token: await make() }, nobody());
   });
 
+  test("those are listed with which users may do something in a workspace, 200 at most", async () => {
+    await open();
+    const [one, two, workspaceId, other] = [newId(), newId(), newId(), newId()];
+    const make = async (userId: string, o: object = {}) =>
+      (await identity.createApiToken({ description: "ci", ...o }, as(userId))).apiToken?.id;
+    const list = async (userIds: string[], permission: Permission = Permission.USE) =>
+      (await identity.listUsableApiTokens({ userIds, workspaceId, permission }, nobody())).tokenIds;
+    const any = await make(one);
+    advance(1);
+    const bound = await make(one, { workspaceId });
+    await make(one, { workspaceId: other });
+    const reading = await make(one, { permissions: [Permission.READ] });
+    const expiring = await make(one, { expiresAt: timestampFromMs(now + 1_000) });
+    const using = await make(two, { permissions: [Permission.USE] });
+    expect(await list([one, two])).toEqual([expiring, bound, any, using]);
+    expect(await list([two, one, newId()])).toEqual([using, expiring, bound, any]);
+    expect(await list([one], Permission.READ)).toEqual([expiring, reading, bound, any]);
+    advance(1_000);
+    expect(await list([one])).toEqual([bound, any]);
+    await identity.revokeApiToken({ tokenOrId: bound ?? "" }, as(one));
+    expect(await list([one])).toEqual([any]);
+    const many = Array.from({ length: 5 }, () => newId());
+    for (const userId of many) for (let i = 0; i < 50; i++) await make(userId);
+    expect(await list(many)).toHaveLength(200);
+    await expect(list([one], Permission.UNSPECIFIED)).rejects.toMatchObject({ reason: "VALIDATION_ERROR" });
+  });
+
   test("none is made with a session that has ended", async () => {
     await open();
     const id = await createUser();

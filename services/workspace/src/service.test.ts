@@ -233,6 +233,9 @@ test("members are added by the names of verified users, once", async () => {
     workspaceExists: true,
     role: Role.ADMIN,
   });
+  const { userIds } = await client().listMemberIds({ workspaceId: workspace.id }, as("bob"));
+  expect(userIds).toEqual(["bob", "ann"]);
+  expect((await client().listMemberIds({ workspaceId: newId() }, as("bob"))).userIds).toEqual([]);
 });
 
 test("the role is asked again when a change commits, not only where the call began", async () => {

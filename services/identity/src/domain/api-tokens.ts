@@ -97,6 +97,22 @@ export function isExpired(token: Pick<ApiToken, "expiresAt">, now: Date): boolea
   return token.expiresAt !== undefined && token.expiresAt <= now;
 }
 
+/** What a token may be for: something that takes a permission, in a workspace. */
+export interface TokenUse {
+  workspaceId: string;
+  permission: Permission;
+}
+
+/** Whether a token is for this, provided that its user is a member of the workspace. */
+export function isUsable(
+  token: Pick<ApiToken, "workspaceId" | "permissions" | "expiresAt">,
+  { workspaceId, permission }: TokenUse,
+  now: Date,
+): boolean {
+  const isOfWorkspace = token.workspaceId === undefined || token.workspaceId === workspaceId;
+  return isOfWorkspace && (token.permissions?.includes(permission) ?? true) && !isExpired(token, now);
+}
+
 /**
  * When a new token expires: at the requested time, or else at the latest time that is allowed, if there is one. Throws
  * VALIDATION_ERROR for a time that has passed or is too far away.

@@ -63,6 +63,10 @@ export function createApiTokenHandlers(o: {
       return {};
     },
 
+    async listUsableApiTokens({ userIds, workspaceId, permission }) {
+      return { tokenIds: await apiTokens.listUsable(userIds, { workspaceId, permission }) };
+    },
+
     async verifyApiToken({ token: secret, tokenId: id, heedsPermissions }) {
       const verified = await apiTokens.verify(id === "" ? { secret } : { id }, { heedsPermissions });
       return toVerifiedApiToken(verified, o.operatorSecondFactor);

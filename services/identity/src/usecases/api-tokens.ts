@@ -12,8 +12,10 @@ import {
   hintOf,
   isApiToken,
   isExpired,
+  isUsable,
   newApiToken,
   newTokenExpiry,
+  type TokenUse,
   tooManyApiTokens,
   type VerifiedApiToken,
 } from "../domain/api-tokens.ts";
@@ -27,6 +29,8 @@ import type { MailQueue } from "./mail-queue.ts";
 
 /** Each new token sends a mail, and a user may make and revoke any number: a thief's first ones tell enough. */
 const noticesPerHour = 10;
+/** Of an answer, and of what is read of each user for it. */
+const maxUsable = 200;
 
 /** How users create, use and revoke API tokens. */
 export interface ApiTokens {
@@ -52,6 +56,11 @@ export interface ApiTokens {
    * permissions that it has.
    */
   verify(by: { secret: string } | { id: string }, o: { heedsPermissions: boolean }): Promise<VerifiedApiToken>;
+  /**
+   * The ids of the tokens with which these users may do something in a workspace, 200 at most, in the order of the
+   * users, each one's newest first.
+   */
+  listUsable(userIds: readonly string[], use: TokenUse): Promise<string[]>;
   /** Stores the uses that are only in memory. */
   storeUses(): Promise<void>;
 }
@@ -149,6 +158,16 @@ export function createApiTokens(o: {
       }
       uses.record(found, now());
       return found;
+    },
+
+    async listUsable(userIds, use) {
+      const ids: string[] = [];
+      for (const userId of userIds) {
+        const newest = await store.apiTokens.list(userId, maxUsable, undefined);
+        ids.push(...newest.filter((token) => isUsable(token, use, now())).map(({ id }) => id));
+        if (ids.length >= maxUsable) break;
+      }
+      return ids.slice(0, maxUsable);
     },
 
     storeUses,

@@ -16,6 +16,8 @@ import { createUsers } from "../usecases/users.ts";
 import { findWorkspace } from "../usecases/workspaces.ts";
 
 const { method } = WorkspaceService;
+/** Of one answer. */
+const maxMemberIds = 200;
 
 /** Answers the calls about members of a workspace. */
 export function createMemberHandlers(o: ServiceContext<WorkspaceSettings, WorkspaceStore>) {
@@ -71,6 +73,11 @@ export function createMemberHandlers(o: ServiceContext<WorkspaceSettings, Worksp
     async getMembership({ workspaceId, userId }) {
       const workspace = await store.workspaces.find(workspaceId, userId);
       return { workspaceExists: workspace !== undefined, role: workspace?.role ?? Role.UNSPECIFIED };
+    },
+
+    async listMemberIds({ workspaceId }) {
+      const members = await store.members.list(workspaceId, undefined, maxMemberIds);
+      return { userIds: members.map(({ userId }) => userId) };
     },
 
     async takeOverWorkspace(_request, context) {
