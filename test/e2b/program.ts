@@ -1,3 +1,5 @@
+import { type IncomingMessage, request } from "node:http";
+import { text } from "node:stream/consumers";
 import { buildImage, openTestEngine } from "@sandgate/test-support/images";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
@@ -65,4 +67,32 @@ export async function openProgramHost(settings: Record<string, string> = {}): Pr
 /** The form of an API token that E2B's SDKs take for a key. */
 export function toKey(token: string): string {
   return `e2b_${Buffer.from(token).toString("hex")}`;
+}
+
+/** What is sent to a host that no name server knows. */
+export interface Asked {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string | Uint8Array;
+}
+
+/** Opens a path on a host below the domain; the answer's body is still to be read. */
+export function openHost(platformUrl: string, hostName: string, path: string, o: Asked = {}): Promise<IncomingMessage> {
+  const { method = "GET", headers, body } = o;
+  const { hostname, port } = new URL(platformUrl);
+  return new Promise((resolve, reject) => {
+    request({ hostname, port, path, method, headers: { ...headers, host: hostName } }, resolve)
+      .on("error", reject)
+      .end(body);
+  });
+}
+
+export async function askHost(
+  platformUrl: string,
+  hostName: string,
+  path: string,
+  o: Asked = {},
+): Promise<{ status: number | undefined; body: string }> {
+  const answer = await openHost(platformUrl, hostName, path, o);
+  return { status: answer.statusCode, body: await text(answer) };
 }

@@ -1,6 +1,4 @@
 import { randomBytes } from "node:crypto";
-import { get } from "node:http";
-import { text } from "node:stream/consumers";
 import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import {
@@ -16,7 +14,7 @@ import {
   TimeoutError,
 } from "e2b";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { domain, openProgramHost, type ProgramHost, toKey } from "./program.ts";
+import { askHost, domain, openProgramHost, type ProgramHost, toKey } from "./program.ts";
 
 describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b, unmodified", () => {
   let host: ProgramHost;
@@ -232,12 +230,12 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
   test("behind its domain a sandbox has a host for each of its ports", async () => {
     const info = await Sandbox.create({ network: { allowPublicTraffic: false } });
     const ask = (of: Sandbox, port: number, headers: Record<string, string> = {}) =>
-      askHost(host.platform.url, of.getHost(port), "/index.html?a=b", headers);
+      askHost(host.platform.url, of.getHost(port), "/index.html?a=b", { headers });
     const serve = "mkdir -p /www; echo served > /www/index.html; httpd -p 127.0.0.1:3000 -h /www";
     await sandbox.commands.run(serve);
     expect(await ask(sandbox, 3000)).toEqual({ status: 200, body: "served\n" });
     expect(await ask(sandbox, 3001)).toMatchObject({ status: 502, body: expect.stringContaining("port is not open") });
-    expect(await askHost(host.platform.url, sandbox.getHost(3000), "/", {})).toEqual({ status: 200, body: "served\n" });
+    expect(await askHost(host.platform.url, sandbox.getHost(3000), "/")).toEqual({ status: 200, body: "served\n" });
     expect(sandbox.trafficAccessToken).toBeUndefined();
     await info.commands.run(serve);
     expect((await ask(info, 3000)).status).toBe(403);
@@ -246,23 +244,13 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
     expect(await ask(info, 3000, token)).toEqual({ status: 200, body: "served\n" });
     expect((await info.getInfo()).metadata).toEqual({});
     const list = await askHost(host.platform.url, `api.${domain}`, "/v2/sandboxes", {
-      "x-api-key": host.operator.as.token,
+      headers: { "x-api-key": host.operator.as.token },
     });
     expect(list.status).toBe(200);
     expect(list.body).toContain(info.sandboxId);
-    expect((await askHost(host.platform.url, info.getHost(49_983), "/health", {})).status).toBe(401);
+    expect((await askHost(host.platform.url, info.getHost(49_983), "/health")).status).toBe(401);
     await info.kill();
     expect((await ask(info, 3000, token)).status).toBe(502);
-    expect((await askHost(host.platform.url, host.platform.url.slice(7), "/e2b/port/x", {})).status).toBe(502);
+    expect((await askHost(host.platform.url, host.platform.url.slice(7), "/e2b/port/x")).status).toBe(502);
   });
 });
-
-/** Asks for a path on a host that no name server knows. */
-function askHost(url: string, hostName: string, path: string, headers: Record<string, string>) {
-  return new Promise<{ status: number | undefined; body: string }>((resolve, reject) => {
-    const { hostname, port } = new URL(url);
-    get({ hostname, port, path, headers: { ...headers, host: hostName } }, (answer) => {
-      text(answer).then((body) => resolve({ status: answer.statusCode, body }), reject);
-    }).on("error", reject);
-  });
-}

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { hash, randomBytes } from "node:crypto";
 import { cp, glob, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -17,7 +17,7 @@ import {
 } from "../test-platform.ts";
 import { createNames } from "./names.ts";
 
-const keys = [randomBytes(32)];
+const keys: [Buffer, Buffer] = [randomBytes(32), randomBytes(32)];
 const { id: sandboxId } = sandboxMessage();
 const tokenId = "01900000-0000-7000-8000-0000000000ff";
 const expiresAt = { seconds: BigInt(Math.floor(Date.now() / 1000)) + 300n, nanos: 0 };
@@ -28,6 +28,9 @@ let name: string;
 let accessToken: string;
 let isRevoked = false;
 let isOver = false;
+/** What identity answers, and was asked for. */
+let usable: string[] = [];
+const asked: unknown[] = [];
 
 beforeAll(async () => {
   const names = createNames({ sandbox: { deriveKeys: async () => ({ keys }) } as never });
@@ -43,11 +46,16 @@ beforeAll(async () => {
           }
           return { tokenId, userId, permissions: platform.state.tokenPermissions };
         },
+        listUsableApiTokens({ userIds, workspaceId, permission }) {
+          asked.push({ userIds, workspaceId, permission });
+          return { tokenIds: usable };
+        },
       },
       workspace: {
         listWorkspaces: () => ({
           workspaces: [{ id: workspaceId, name: "one", role: 3, createdAt: at, updatedAt: at }],
         }),
+        listMemberIds: () => ({ userIds: ["ben", userId] }),
       },
       sandbox: {
         deriveKeys: () => ({ keys }),
@@ -57,6 +65,11 @@ beforeAll(async () => {
         listSandboxes: () => ({ sandboxes: [ready] }),
       },
       processes: { listProcesses: () => ({ processes: [] }) },
+      files: {
+        async *readFile() {
+          yield { part: { case: "start", value: { length: 0n } } } as const;
+        },
+      },
     },
   });
 });
@@ -129,6 +142,23 @@ test("envd takes the access token that was made for the sandbox, and nothing els
   expect(gone.statusCode).toBe(502);
   expect(gone.json()).toEqual({ sandboxId: "invented", message: "The sandbox was not found", code: 502 });
   expect((await get("/workspaces", { authorization: `Bearer ${accessToken}` })).statusCode).toBe(401);
+});
+
+test("a signature is by one of the 200 newest tokens that may use the sandbox, and by any key that still holds", async () => {
+  const read = async (by: string) => {
+    const signature = hash("sha256", `/a:read::${by}`, "base64").replace(/=+$/, "");
+    const url = `/e2b/envd/files?path=/a&signature=${encodeURIComponent(`v1_${signature}`)}`;
+    return (await platform.app.inject({ url, headers: { "e2b-sandbox-id": name } })).statusCode;
+  };
+  const others = Array.from({ length: 200 }, (_, i) => `01900000-0000-7000-8000-${String(i).padStart(12, "0")}`);
+  const older = createNames({ sandbox: { deriveKeys: async () => ({ keys: keys.slice(1) }) } as never });
+  usable = [...others, tokenId];
+  expect(await read(accessToken)).toBe(401);
+  usable = [...others.slice(1), tokenId];
+  await expect.poll(() => read(accessToken)).toBe(200);
+  expect(await read(await older.toAccessToken(sandboxId, tokenId))).toBe(200);
+  expect(await read(await older.toAccessToken(tokenId, tokenId))).toBe(401);
+  expect(asked[0]).toEqual({ userIds: [userId, "ben"], workspaceId, permission: Permission.USE });
 });
 
 test("a token without the permission is refused, before any service is asked", async () => {

@@ -48,9 +48,10 @@ const statusesOfErrnos: Readonly<Record<string, number>> = {
   EPERM: 403,
 };
 
-/** What an error says: its message, and what to do. */
+/** What an error says: its message, and what to do, unless that is empty. */
 function wordsOf(error: DomainError): string {
   const { message, hint } = toEnvelope(error, { requestId: "", docsUrl: "" }).error;
+  if (error.hint === "") return message;
   // The usual hint of a validation error is about a list that isn't here.
   return error.reason === "VALIDATION_ERROR" && error.hint === undefined ? message : `${message} ${hint}`;
 }

@@ -15,6 +15,8 @@ export interface Names {
   fromSandboxName(name: string): Promise<string | undefined>;
   /** What opens one sandbox for one API token. */
   toAccessToken(sandboxId: string, tokenId: string): Promise<string>;
+  /** All that do: one by each key that names still hold by. */
+  toAccessTokens(sandboxId: string, tokenId: string): Promise<string[]>;
   /** What opens the ports of a sandbox that doesn't open them to everybody. */
   toTrafficToken(sandboxId: string): Promise<string>;
   isTrafficToken(sandboxId: string, token: string): Promise<boolean>;
@@ -46,7 +48,7 @@ export function createNames({ sandbox }: Pick<Clients, "sandbox">): Names {
   /** The authenticated bytes followed by what proves them. */
   async function seal(what: string, context: string, id: string): Promise<Buffer> {
     const [key] = await findKeys();
-    return Buffer.concat([toBytes(id), macOf(key, what, context, id)]);
+    return sealBy(key, what, context, id);
   }
 
   async function open(what: string, context: string, sealed: Buffer | undefined): Promise<string | undefined> {
@@ -63,9 +65,16 @@ export function createNames({ sandbox }: Pick<Clients, "sandbox">): Names {
     toTrafficToken: async (sandboxId) => (await seal("traffic", "", sandboxId)).toString("base64url"),
     isTrafficToken: async (sandboxId, token) => (await open("traffic", "", fromBase64(token))) === sandboxId,
     toAccessToken: async (sandboxId, tokenId) => (await seal("access", sandboxId, tokenId)).toString("base64url"),
+    async toAccessTokens(sandboxId, tokenId) {
+      return (await findKeys()).map((key) => sealBy(key, "access", sandboxId, tokenId).toString("base64url"));
+    },
     fromAccessToken: (sandboxId, accessToken) =>
       open("access", sandboxId, accessToken.length === tokenLength ? Buffer.from(accessToken, "base64url") : undefined),
   };
+}
+
+function sealBy(key: Uint8Array, what: string, context: string, id: string): Buffer {
+  return Buffer.concat([toBytes(id), macOf(key, what, context, id)]);
 }
 
 function macOf(key: Uint8Array, ...parts: string[]): Buffer {

@@ -18,7 +18,7 @@ import { createProcessHandlers, processRules } from "./processes.ts";
 /** What E2B's envd answers in each of its sandboxes: commands, terminals and files, for access tokens. */
 export async function envd(app: App, context: RouteContext & { names: Names; places: Places }): Promise<void> {
   const { clients } = context;
-  const signIn = createAccess(context);
+  const access = createAccess(context);
   const folders = createFolders(clients);
   app.decorateRequest("sandboxName", "");
   app.decorateRequest("sandboxId", "");
@@ -30,7 +30,7 @@ export async function envd(app: App, context: RouteContext & { names: Names; pla
     done();
   });
   const withAccess = (rules: Readonly<Record<string, RouteRules>>) =>
-    Object.fromEntries(Object.entries(rules).map(([name, each]) => [name, { ...each, signIn }]));
+    Object.fromEntries(Object.entries(rules).map(([name, each]) => [name, { ...each, signIn: access.byToken }]));
 
   await app.register(async (calls: App) =>
     addCallRoutes(calls, context, {
@@ -41,7 +41,9 @@ export async function envd(app: App, context: RouteContext & { names: Names; pla
       rulesOf: withAccess({ ...processRules, ...fileRules }),
     }),
   );
-  await app.register(async (contents: App) => addContentRoutes(contents, { ...context, folders }, signIn));
-  addHealthRoute(app, context, signIn);
+  await app.register(async (contents: App) =>
+    addContentRoutes(contents, { ...context, folders }, access.byTokenOrSignature),
+  );
+  addHealthRoute(app, context, access.byToken);
   addUnknownRoute(app, sayControlError);
 }
