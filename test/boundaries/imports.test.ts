@@ -76,6 +76,7 @@ describe("the import rules of biome.json refuse", () => {
     ["the client that imports Node.js", "clients/typescript/src/a.ts", "node:fs"],
     ["the command line that imports a service", "clients/cli/src/a.ts", "@sandgate/sandbox"],
     ["the dashboard that imports the facade", "dashboard/src/a.ts", "@sandgate/facade"],
+    ["an example that imports the kit", "examples/a.ts", "@sandgate/kit/base/ids"],
     ["the launcher that imports a service's file", "deploy/local/src/a.ts", "../../../services/sandbox/src/service.ts"],
     ["test/ that imports a package's file", "test/e2e/a.test.ts", "../../services/sandbox/src/service.ts"],
     ["test-support that imports the kit", "test/support/a.ts", "@sandgate/kit/base/ids"],
@@ -111,6 +112,7 @@ test.for<[file: string, ...names: string[]]>([
   ["clients/typescript/src/machine.ts", "node:fs", "./errors.ts"],
   ["clients/cli/src/a.ts", "@sandgate/client", "node:fs"],
   ["dashboard/src/a.ts", "@sandgate/client", "react"],
+  ["examples/a.ts", "@sandgate/client", "node:fs"],
   ["deploy/local/src/a.ts", "@sandgate/sandbox", "@sandgate/facade"],
   ["test/e2e/a.test.ts", "@sandgate/sandbox", "../platform/local.ts", "@sandgate/test-support/process"],
 ])("they let %s import what is below it", async ([file, ...names], { folder }) => {

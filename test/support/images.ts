@@ -1,5 +1,6 @@
-import { execFile } from "node:child_process";
-import { readFile } from "node:fs/promises";
+import { execFile, spawn } from "node:child_process";
+import { cp, mkdir, readFile, symlink } from "node:fs/promises";
+import { join } from "node:path";
 import { Readable } from "node:stream";
 import { promisify } from "node:util";
 import Docker from "dockerode";
@@ -75,13 +76,49 @@ export async function buildImage(
     ),
     Buffer.alloc(1024),
   ]);
+  return importImage(engine, Readable.from([archive]), {
+    ...o,
+    changes: [commandLine(o.command), ...(o.changes ?? [])],
+  });
+}
+
+/**
+ * Makes an image of a folder's files, which are root's, and of the machine's static busybox, whose programs are in /bin, without
+ * any registry.
+ */
+export async function buildFolderImage(
+  engine: Docker,
+  folder: string,
+  o: { command: readonly string[]; changes?: readonly string[] },
+): Promise<TestImage> {
+  const { stdout } = await execute("sh", ["-c", "command -v busybox"]);
+  await mkdir(join(folder, "bin"), { recursive: true });
+  await mkdir(join(folder, "tmp"), { recursive: true });
+  await cp(stdout.trim(), join(folder, "bin/busybox"), { dereference: true });
+  for (const name of (await listApplets()).filter((name) => name !== "busybox")) {
+    await symlink("busybox", join(folder, "bin", name)).catch((error: NodeJS.ErrnoException) => {
+      // The folder has a program of its own by this name.
+      if (error.code !== "EEXIST") throw error;
+    });
+  }
+  const tar = spawn("tar", ["-c", "-C", folder, "--owner=0", "--group=0", "--numeric-owner", "."]);
+  const changes = [commandLine(o.command), ...(o.changes ?? [])];
+  return importImage(engine, tar.stdout, { changes });
+}
+
+function commandLine(command: readonly string[]): string {
+  return `CMD ${JSON.stringify(command)}`;
+}
+
+/** Makes an image of a tar archive of its files. */
+async function importImage(
+  engine: Docker,
+  archive: NodeJS.ReadableStream,
+  o: { reference?: string; changes: readonly string[] },
+): Promise<TestImage> {
   const reference = o.reference ?? `sandgate-test/${crypto.randomUUID()}:1`;
   const [repo, tag] = splitTag(reference);
-  const answer = await engine.importImage(Readable.from([archive]), {
-    repo,
-    tag,
-    changes: [`CMD ${JSON.stringify(o.command)}`, ...(o.changes ?? [])],
-  });
+  const answer = await engine.importImage(archive, { repo, tag, changes: [...o.changes] });
   const id = /"status":"(sha256:[0-9a-f]+)"/.exec(await readText(answer))?.[1];
   if (id === undefined) throw new Error("the engine did not import the image");
   return {

@@ -3,7 +3,7 @@
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { cp, mkdir, rename, stat, writeFile } from "node:fs/promises";
+import { cp, mkdir, readdir, rename, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
@@ -24,17 +24,45 @@ interface Descriptor {
 
 /** Copies a program into an image's folder at `place`, and its shared libraries to where it looks for them. */
 export async function addProgram(folder: string, program: string, place: string): Promise<void> {
-  const copy = async (from: string, to: string) => {
-    await mkdir(dirname(join(folder, to)), { recursive: true });
-    await cp(from, join(folder, to), { dereference: true });
-  };
-  await copy(program, place);
+  await copyInto(folder, program, place);
+  await addLibraries(folder, [program]);
+}
+
+/** Copies the shared libraries of programs and of other libraries into an image's folder, to where they are looked for. */
+async function addLibraries(folder: string, programs: readonly string[]): Promise<void> {
   // Of a program that is linked statically it says that this is none for it.
-  const { stdout } = await execute("ldd", [program]).catch((error: { stdout?: string; stderr?: string }) => {
+  const { stdout } = await execute("ldd", programs).catch((error: { stdout?: string; stderr?: string }) => {
     if (/not a dynamic executable/.test(`${error.stdout}${error.stderr}`)) return { stdout: "" };
     throw error;
   });
-  for (const [, library] of stdout.matchAll(/(\/\S+) \(0x/g)) if (library) await copy(library, library);
+  const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map(([, library = ""]) => library);
+  for (const library of new Set(libraries)) await copyInto(folder, library, library);
+}
+
+async function copyInto(folder: string, from: string, to: string): Promise<void> {
+  await mkdir(dirname(join(folder, to)), { recursive: true });
+  await cp(from, join(folder, to), { dereference: true });
+}
+
+/** What of Python's library no program of a test needs. */
+const leftOut =
+  /\/(?:site-packages|dist-packages|test|tests|idlelib|tkinter|ensurepip|lib2to3|turtledemo|config-[^/]+)$/;
+
+/** Copies the machine's Python with its library into an image's folder, as /bin/python3 and without other packages. */
+export async function addPython(folder: string): Promise<void> {
+  const script = "import os, sys, sysconfig; print(os.path.realpath(sys.executable), sysconfig.get_path('stdlib'))";
+  const { stdout } = await execute("python3", ["-c", script]);
+  const [program = "", library = ""] = stdout.trim().split(" ");
+  await addProgram(folder, program, program);
+  await cp(library, join(folder, library), { recursive: true, filter: (path) => !leftOut.test(path) });
+  const modules = (await readdir(join(library, "lib-dynload"))).map((name) => join(library, "lib-dynload", name));
+  await addLibraries(
+    folder,
+    modules.filter((name) => name.endsWith(".so")),
+  );
+  await mkdir(join(folder, "bin"), { recursive: true });
+  // Python finds its library from where it really is.
+  await symlink(program, join(folder, "bin/python3"));
 }
 
 /**
