@@ -119,7 +119,12 @@ type helper struct {
 // dialHelper connects as the runtime does: standard input and output of `helper dial`.
 func dialHelper(t testing.TB) *helper {
 	t.Helper()
-	connection, ended, hangUp := dialStream(t)
+	return dialBy(t, exec.Command("/proc/self/exe", "dial"))
+}
+
+func dialBy(t testing.TB, dial *exec.Cmd) *helper {
+	t.Helper()
+	connection, ended, hangUp := dialStream(t, dial)
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	given := make(chan net.Conn, 1)
@@ -148,7 +153,7 @@ func dialHelper(t testing.TB) *helper {
 	}
 }
 
-func dialStream(t testing.TB) (stream net.Conn, ended chan struct{}, hangUp func()) {
+func dialStream(t testing.TB, dial *exec.Cmd) (stream net.Conn, ended chan struct{}, hangUp func()) {
 	t.Helper()
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -157,7 +162,6 @@ func dialStream(t testing.TB) (stream net.Conn, ended chan struct{}, hangUp func
 	ours, theirs := os.NewFile(uintptr(sockets[0]), "ours"), os.NewFile(uintptr(sockets[1]), "theirs")
 	defer ours.Close()
 	defer theirs.Close()
-	dial := exec.Command("/proc/self/exe", "dial")
 	dial.Stdin, dial.Stdout = theirs, theirs
 	dial.Env = []string{"PATH=/usr/bin:/bin", "HOME=/root", "FROM_IMAGE=yes", "GODEBUG=http2server=0"}
 	stream, err = net.FileConn(ours)
@@ -276,18 +280,21 @@ func (h *helper) wait(t testing.TB, id string) *pb.Process {
 	return answer.Process
 }
 
-func reasonOf(err error) pb.Reason {
+func reasonOf(err error) pb.Reason { return detailOf(err).GetReason() }
+
+// detailOf is nil for an error that the helper did not make.
+func detailOf(err error) *pb.ErrorDetail {
 	var failed *connect.Error
 	if errors.As(err, &failed) {
 		for _, detail := range failed.Details() {
 			if value, err := detail.Value(); err == nil {
 				if found, is := value.(*pb.ErrorDetail); is {
-					return found.Reason
+					return found
 				}
 			}
 		}
 	}
-	return pb.Reason_REASON_UNSPECIFIED
+	return nil
 }
 
 func wantReason(t testing.TB, err error, reason pb.Reason) {

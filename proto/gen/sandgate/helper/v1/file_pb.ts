@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file sandgate/helper/v1/file.proto.
  */
 export const file_sandgate_helper_v1_file: GenFile = /*@__PURE__*/
-  fileDesc("Ch1zYW5kZ2F0ZS9oZWxwZXIvdjEvZmlsZS5wcm90bxISc2FuZGdhdGUuaGVscGVyLnYxIuwBCgVFbnRyeRIMCgRwYXRoGAEgASgMEisKBHR5cGUYAiABKA4yHS5zYW5kZ2F0ZS5oZWxwZXIudjEuRW50cnlUeXBlEgwKBHNpemUYAyABKAMSDAoEbW9kZRgEIAEoDRILCgN1aWQYBSABKA0SCwoDZ2lkGAYgASgNEgwKBHVzZXIYByABKAkSDQoFZ3JvdXAYCCABKAkSLwoLbW9kaWZpZWRfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnN5bWxpbmtfdGFyZ2V0GAogASgMEgwKBGV0YWcYCyABKAkiNwoMUHJlY29uZGl0aW9uEhAKCGlmX21hdGNoGAEgAygJEhUKDWlmX25vbmVfbWF0Y2gYAiABKAgiKwoLU3RhdFJlcXVlc3QSDAoEcGF0aBgBIAEoDBIOCgZmb2xsb3cYAiABKAgiOAoMU3RhdFJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5IkkKC0xpc3RSZXF1ZXN0EgwKBHBhdGgYASABKAwSDQoFZGVwdGgYAiABKAUSDQoFbGltaXQYAyABKAUSDgoGY3Vyc29yGAQgASgMIk8KDExpc3RSZXNwb25zZRIqCgdlbnRyaWVzGAEgAygLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5EhMKC25leHRfY3Vyc29yGAIgASgMIkkKCUJ5dGVSYW5nZRISCgVzdGFydBgBIAEoA0gAiAEBEhMKBmxlbmd0aBgCIAEoA0gBiAEBQggKBl9zdGFydEIJCgdfbGVuZ3RoIlsKC1JlYWRSZXF1ZXN0EgwKBHBhdGgYASABKAwSLAoFcmFuZ2UYAiABKAsyHS5zYW5kZ2F0ZS5oZWxwZXIudjEuQnl0ZVJhbmdlEhAKCGlmX3JhbmdlGAMgASgJItMBCgxSZWFkUmVzcG9uc2USNwoFc3RhcnQYASABKAsyJi5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhZFJlc3BvbnNlLlN0YXJ0SAASDgoEZGF0YRgCIAEoDEgAGnIKBVN0YXJ0EigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5EhMKBmxlbmd0aBgCIAEoA0gAiAEBEg4KBm9mZnNldBgDIAEoAxIPCgdwYXJ0aWFsGAQgASgIQgkKB19sZW5ndGhCBgoEcGFydCKGAgoMV3JpdGVSZXF1ZXN0EjcKBXN0YXJ0GAEgASgLMiYuc2FuZGdhdGUuaGVscGVyLnYxLldyaXRlUmVxdWVzdC5TdGFydEgAEhMKBGRhdGEYAiABKAxCA4ABAUgAEhAKBmNvbW1pdBgDIAEoCEgAGo0BCgVTdGFydBIMCgRwYXRoGAEgASgMEhEKBG1vZGUYAiABKA1IAIgBARIPCgdwYXJlbnRzGAMgASgIEjYKDHByZWNvbmRpdGlvbhgEIAEoCzIgLnNhbmRnYXRlLmhlbHBlci52MS5QcmVjb25kaXRpb24SEQoJbWF4X2J5dGVzGAUgASgDQgcKBV9tb2RlQgYKBHBhcnQiSgoNV3JpdGVSZXNwb25zZRIoCgVlbnRyeRgBIAEoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeRIPCgdjcmVhdGVkGAIgASgIIlEKFE1ha2VEaXJlY3RvcnlSZXF1ZXN0EgwKBHBhdGgYASABKAwSEQoEbW9kZRgCIAEoDUgAiAEBEg8KB3BhcmVudHMYAyABKAhCBwoFX21vZGUiUgoVTWFrZURpcmVjdG9yeVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5Eg8KB2NyZWF0ZWQYAiABKAgiOgoLTW92ZVJlcXVlc3QSDAoEZnJvbRgBIAEoDBIKCgJ0bxgCIAEoDBIRCglvdmVyd3JpdGUYAyABKAgiOAoMTW92ZVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5ImgKDVJlbW92ZVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIRCglyZWN1cnNpdmUYAiABKAgSNgoMcHJlY29uZGl0aW9uGAMgASgLMiAuc2FuZGdhdGUuaGVscGVyLnYxLlByZWNvbmRpdGlvbiIQCg5SZW1vdmVSZXNwb25zZSJkCg5TZXRNb2RlUmVxdWVzdBIMCgRwYXRoGAEgASgMEgwKBG1vZGUYAiABKA0SNgoMcHJlY29uZGl0aW9uGAMgASgLMiAuc2FuZGdhdGUuaGVscGVyLnYxLlByZWNvbmRpdGlvbiI7Cg9TZXRNb2RlUmVzcG9uc2USKAoFZW50cnkYASABKAsyGS5zYW5kZ2F0ZS5oZWxwZXIudjEuRW50cnkiIgoSUmVhZEFyY2hpdmVSZXF1ZXN0EgwKBHBhdGgYASABKAwiIwoTUmVhZEFyY2hpdmVSZXNwb25zZRIMCgRkYXRhGAEgASgMIq4BChNXcml0ZUFyY2hpdmVSZXF1ZXN0Ej4KBXN0YXJ0GAEgASgLMi0uc2FuZGdhdGUuaGVscGVyLnYxLldyaXRlQXJjaGl2ZVJlcXVlc3QuU3RhcnRIABITCgRkYXRhGAIgASgMQgOAAQFIABIQCgZjb21taXQYAyABKAhIABooCgVTdGFydBIMCgRwYXRoGAEgASgMEhEKCW1heF9ieXRlcxgCIAEoA0IGCgRwYXJ0IicKFFdyaXRlQXJjaGl2ZVJlc3BvbnNlEg8KB2VudHJpZXMYASABKAMiLwoMV2F0Y2hSZXF1ZXN0EgwKBHBhdGgYASABKAwSEQoJcmVjdXJzaXZlGAIgASgIIrcBCg1XYXRjaFJlc3BvbnNlEg8KBXJlYWR5GAEgASgISAASOgoGY2hhbmdlGAIgASgLMiguc2FuZGdhdGUuaGVscGVyLnYxLldhdGNoUmVzcG9uc2UuQ2hhbmdlSAAaUAoGQ2hhbmdlEiwKBHR5cGUYASABKA4yHi5zYW5kZ2F0ZS5oZWxwZXIudjEuQ2hhbmdlVHlwZRIMCgRwYXRoGAIgASgMEgoKAnRvGAMgASgMQgcKBWV2ZW50KoQBCglFbnRyeVR5cGUSGgoWRU5UUllfVFlQRV9VTlNQRUNJRklFRBAAEhMKD0VOVFJZX1RZUEVfRklMRRABEhgKFEVOVFJZX1RZUEVfRElSRUNUT1JZEAISFgoSRU5UUllfVFlQRV9TWU1MSU5LEAMSFAoQRU5UUllfVFlQRV9PVEhFUhAEKrgBCgpDaGFuZ2VUeXBlEhsKF0NIQU5HRV9UWVBFX1VOU1BFQ0lGSUVEEAASFgoSQ0hBTkdFX1RZUEVfQ1JFQVRFEAESFQoRQ0hBTkdFX1RZUEVfV1JJVEUQAhIWChJDSEFOR0VfVFlQRV9ERUxFVEUQAxIUChBDSEFOR0VfVFlQRV9NT1ZFEAQSFgoSQ0hBTkdFX1RZUEVfQVRUUklCEAUSGAoUQ0hBTkdFX1RZUEVfT1ZFUkZMT1cQBjLGBwoLRmlsZVNlcnZpY2USTgoEU3RhdBIfLnNhbmRnYXRlLmhlbHBlci52MS5TdGF0UmVxdWVzdBogLnNhbmRnYXRlLmhlbHBlci52MS5TdGF0UmVzcG9uc2UiA5ACARJOCgRMaXN0Eh8uc2FuZGdhdGUuaGVscGVyLnYxLkxpc3RSZXF1ZXN0GiAuc2FuZGdhdGUuaGVscGVyLnYxLkxpc3RSZXNwb25zZSIDkAIBElAKBFJlYWQSHy5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhZFJlcXVlc3QaIC5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhZFJlc3BvbnNlIgOQAgEwARJOCgVXcml0ZRIgLnNhbmRnYXRlLmhlbHBlci52MS5Xcml0ZVJlcXVlc3QaIS5zYW5kZ2F0ZS5oZWxwZXIudjEuV3JpdGVSZXNwb25zZSgBEmQKDU1ha2VEaXJlY3RvcnkSKC5zYW5kZ2F0ZS5oZWxwZXIudjEuTWFrZURpcmVjdG9yeVJlcXVlc3QaKS5zYW5kZ2F0ZS5oZWxwZXIudjEuTWFrZURpcmVjdG9yeVJlc3BvbnNlEkkKBE1vdmUSHy5zYW5kZ2F0ZS5oZWxwZXIudjEuTW92ZVJlcXVlc3QaIC5zYW5kZ2F0ZS5oZWxwZXIudjEuTW92ZVJlc3BvbnNlEk8KBlJlbW92ZRIhLnNhbmRnYXRlLmhlbHBlci52MS5SZW1vdmVSZXF1ZXN0GiIuc2FuZGdhdGUuaGVscGVyLnYxLlJlbW92ZVJlc3BvbnNlElIKB1NldE1vZGUSIi5zYW5kZ2F0ZS5oZWxwZXIudjEuU2V0TW9kZVJlcXVlc3QaIy5zYW5kZ2F0ZS5oZWxwZXIudjEuU2V0TW9kZVJlc3BvbnNlEmUKC1JlYWRBcmNoaXZlEiYuc2FuZGdhdGUuaGVscGVyLnYxLlJlYWRBcmNoaXZlUmVxdWVzdBonLnNhbmRnYXRlLmhlbHBlci52MS5SZWFkQXJjaGl2ZVJlc3BvbnNlIgOQAgEwARJjCgxXcml0ZUFyY2hpdmUSJy5zYW5kZ2F0ZS5oZWxwZXIudjEuV3JpdGVBcmNoaXZlUmVxdWVzdBooLnNhbmRnYXRlLmhlbHBlci52MS5Xcml0ZUFyY2hpdmVSZXNwb25zZSgBElMKBVdhdGNoEiAuc2FuZGdhdGUuaGVscGVyLnYxLldhdGNoUmVxdWVzdBohLnNhbmRnYXRlLmhlbHBlci52MS5XYXRjaFJlc3BvbnNlIgOQAgEwAUIjWiFzYW5kZ2F0ZS9oZWxwZXIvaW50ZXJuYWwvaGVscGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Ch1zYW5kZ2F0ZS9oZWxwZXIvdjEvZmlsZS5wcm90bxISc2FuZGdhdGUuaGVscGVyLnYxIuwBCgVFbnRyeRIMCgRwYXRoGAEgASgMEisKBHR5cGUYAiABKA4yHS5zYW5kZ2F0ZS5oZWxwZXIudjEuRW50cnlUeXBlEgwKBHNpemUYAyABKAMSDAoEbW9kZRgEIAEoDRILCgN1aWQYBSABKA0SCwoDZ2lkGAYgASgNEgwKBHVzZXIYByABKAkSDQoFZ3JvdXAYCCABKAkSLwoLbW9kaWZpZWRfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnN5bWxpbmtfdGFyZ2V0GAogASgMEgwKBGV0YWcYCyABKAkiNwoMUHJlY29uZGl0aW9uEhAKCGlmX21hdGNoGAEgAygJEhUKDWlmX25vbmVfbWF0Y2gYAiABKAgiOQoLU3RhdFJlcXVlc3QSDAoEcGF0aBgBIAEoDBIOCgZmb2xsb3cYAiABKAgSDAoEdXNlchgDIAEoCSI4CgxTdGF0UmVzcG9uc2USKAoFZW50cnkYASABKAsyGS5zYW5kZ2F0ZS5oZWxwZXIudjEuRW50cnkiVwoLTGlzdFJlcXVlc3QSDAoEcGF0aBgBIAEoDBINCgVkZXB0aBgCIAEoBRINCgVsaW1pdBgDIAEoBRIOCgZjdXJzb3IYBCABKAwSDAoEdXNlchgFIAEoCSJPCgxMaXN0UmVzcG9uc2USKgoHZW50cmllcxgBIAMoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeRITCgtuZXh0X2N1cnNvchgCIAEoDCJJCglCeXRlUmFuZ2USEgoFc3RhcnQYASABKANIAIgBARITCgZsZW5ndGgYAiABKANIAYgBAUIICgZfc3RhcnRCCQoHX2xlbmd0aCJpCgtSZWFkUmVxdWVzdBIMCgRwYXRoGAEgASgMEiwKBXJhbmdlGAIgASgLMh0uc2FuZGdhdGUuaGVscGVyLnYxLkJ5dGVSYW5nZRIQCghpZl9yYW5nZRgDIAEoCRIMCgR1c2VyGAQgASgJItMBCgxSZWFkUmVzcG9uc2USNwoFc3RhcnQYASABKAsyJi5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhZFJlc3BvbnNlLlN0YXJ0SAASDgoEZGF0YRgCIAEoDEgAGnIKBVN0YXJ0EigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5EhMKBmxlbmd0aBgCIAEoA0gAiAEBEg4KBm9mZnNldBgDIAEoAxIPCgdwYXJ0aWFsGAQgASgIQgkKB19sZW5ndGhCBgoEcGFydCKUAgoMV3JpdGVSZXF1ZXN0EjcKBXN0YXJ0GAEgASgLMiYuc2FuZGdhdGUuaGVscGVyLnYxLldyaXRlUmVxdWVzdC5TdGFydEgAEhMKBGRhdGEYAiABKAxCA4ABAUgAEhAKBmNvbW1pdBgDIAEoCEgAGpsBCgVTdGFydBIMCgRwYXRoGAEgASgMEhEKBG1vZGUYAiABKA1IAIgBARIPCgdwYXJlbnRzGAMgASgIEjYKDHByZWNvbmRpdGlvbhgEIAEoCzIgLnNhbmRnYXRlLmhlbHBlci52MS5QcmVjb25kaXRpb24SEQoJbWF4X2J5dGVzGAUgASgDEgwKBHVzZXIYBiABKAlCBwoFX21vZGVCBgoEcGFydCJKCg1Xcml0ZVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5Eg8KB2NyZWF0ZWQYAiABKAgiXwoUTWFrZURpcmVjdG9yeVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIRCgRtb2RlGAIgASgNSACIAQESDwoHcGFyZW50cxgDIAEoCBIMCgR1c2VyGAQgASgJQgcKBV9tb2RlIlIKFU1ha2VEaXJlY3RvcnlSZXNwb25zZRIoCgVlbnRyeRgBIAEoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeRIPCgdjcmVhdGVkGAIgASgIIkgKC01vdmVSZXF1ZXN0EgwKBGZyb20YASABKAwSCgoCdG8YAiABKAwSEQoJb3ZlcndyaXRlGAMgASgIEgwKBHVzZXIYBCABKAkiOAoMTW92ZVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5InYKDVJlbW92ZVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIRCglyZWN1cnNpdmUYAiABKAgSNgoMcHJlY29uZGl0aW9uGAMgASgLMiAuc2FuZGdhdGUuaGVscGVyLnYxLlByZWNvbmRpdGlvbhIMCgR1c2VyGAQgASgJIhAKDlJlbW92ZVJlc3BvbnNlInIKDlNldE1vZGVSZXF1ZXN0EgwKBHBhdGgYASABKAwSDAoEbW9kZRgCIAEoDRI2CgxwcmVjb25kaXRpb24YAyABKAsyIC5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJlY29uZGl0aW9uEgwKBHVzZXIYBCABKAkiOwoPU2V0TW9kZVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5IiIKElJlYWRBcmNoaXZlUmVxdWVzdBIMCgRwYXRoGAEgASgMIiMKE1JlYWRBcmNoaXZlUmVzcG9uc2USDAoEZGF0YRgBIAEoDCKuAQoTV3JpdGVBcmNoaXZlUmVxdWVzdBI+CgVzdGFydBgBIAEoCzItLnNhbmRnYXRlLmhlbHBlci52MS5Xcml0ZUFyY2hpdmVSZXF1ZXN0LlN0YXJ0SAASEwoEZGF0YRgCIAEoDEIDgAEBSAASEAoGY29tbWl0GAMgASgISAAaKAoFU3RhcnQSDAoEcGF0aBgBIAEoDBIRCgltYXhfYnl0ZXMYAiABKANCBgoEcGFydCInChRXcml0ZUFyY2hpdmVSZXNwb25zZRIPCgdlbnRyaWVzGAEgASgDIj0KDFdhdGNoUmVxdWVzdBIMCgRwYXRoGAEgASgMEhEKCXJlY3Vyc2l2ZRgCIAEoCBIMCgR1c2VyGAMgASgJIrcBCg1XYXRjaFJlc3BvbnNlEg8KBXJlYWR5GAEgASgISAASOgoGY2hhbmdlGAIgASgLMiguc2FuZGdhdGUuaGVscGVyLnYxLldhdGNoUmVzcG9uc2UuQ2hhbmdlSAAaUAoGQ2hhbmdlEiwKBHR5cGUYASABKA4yHi5zYW5kZ2F0ZS5oZWxwZXIudjEuQ2hhbmdlVHlwZRIMCgRwYXRoGAIgASgMEgoKAnRvGAMgASgMQgcKBWV2ZW50IkUKFENyZWF0ZVdhdGNoZXJSZXF1ZXN0EgwKBHBhdGgYASABKAwSEQoJcmVjdXJzaXZlGAIgASgIEgwKBHVzZXIYAyABKAkiIwoVQ3JlYXRlV2F0Y2hlclJlc3BvbnNlEgoKAmlkGAEgASgJIicKGVRha2VXYXRjaGVyQ2hhbmdlc1JlcXVlc3QSCgoCaWQYASABKAkiVwoaVGFrZVdhdGNoZXJDaGFuZ2VzUmVzcG9uc2USOQoHY2hhbmdlcxgBIAMoCzIoLnNhbmRnYXRlLmhlbHBlci52MS5XYXRjaFJlc3BvbnNlLkNoYW5nZSIiChRSZW1vdmVXYXRjaGVyUmVxdWVzdBIKCgJpZBgBIAEoCSIXChVSZW1vdmVXYXRjaGVyUmVzcG9uc2UqhAEKCUVudHJ5VHlwZRIaChZFTlRSWV9UWVBFX1VOU1BFQ0lGSUVEEAASEwoPRU5UUllfVFlQRV9GSUxFEAESGAoURU5UUllfVFlQRV9ESVJFQ1RPUlkQAhIWChJFTlRSWV9UWVBFX1NZTUxJTksQAxIUChBFTlRSWV9UWVBFX09USEVSEAQquAEKCkNoYW5nZVR5cGUSGwoXQ0hBTkdFX1RZUEVfVU5TUEVDSUZJRUQQABIWChJDSEFOR0VfVFlQRV9DUkVBVEUQARIVChFDSEFOR0VfVFlQRV9XUklURRACEhYKEkNIQU5HRV9UWVBFX0RFTEVURRADEhQKEENIQU5HRV9UWVBFX01PVkUQBBIWChJDSEFOR0VfVFlQRV9BVFRSSUIQBRIYChRDSEFOR0VfVFlQRV9PVkVSRkxPVxAGMocKCgtGaWxlU2VydmljZRJOCgRTdGF0Eh8uc2FuZGdhdGUuaGVscGVyLnYxLlN0YXRSZXF1ZXN0GiAuc2FuZGdhdGUuaGVscGVyLnYxLlN0YXRSZXNwb25zZSIDkAIBEk4KBExpc3QSHy5zYW5kZ2F0ZS5oZWxwZXIudjEuTGlzdFJlcXVlc3QaIC5zYW5kZ2F0ZS5oZWxwZXIudjEuTGlzdFJlc3BvbnNlIgOQAgESUAoEUmVhZBIfLnNhbmRnYXRlLmhlbHBlci52MS5SZWFkUmVxdWVzdBogLnNhbmRnYXRlLmhlbHBlci52MS5SZWFkUmVzcG9uc2UiA5ACATABEk4KBVdyaXRlEiAuc2FuZGdhdGUuaGVscGVyLnYxLldyaXRlUmVxdWVzdBohLnNhbmRnYXRlLmhlbHBlci52MS5Xcml0ZVJlc3BvbnNlKAESZAoNTWFrZURpcmVjdG9yeRIoLnNhbmRnYXRlLmhlbHBlci52MS5NYWtlRGlyZWN0b3J5UmVxdWVzdBopLnNhbmRnYXRlLmhlbHBlci52MS5NYWtlRGlyZWN0b3J5UmVzcG9uc2USSQoETW92ZRIfLnNhbmRnYXRlLmhlbHBlci52MS5Nb3ZlUmVxdWVzdBogLnNhbmRnYXRlLmhlbHBlci52MS5Nb3ZlUmVzcG9uc2USTwoGUmVtb3ZlEiEuc2FuZGdhdGUuaGVscGVyLnYxLlJlbW92ZVJlcXVlc3QaIi5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVtb3ZlUmVzcG9uc2USUgoHU2V0TW9kZRIiLnNhbmRnYXRlLmhlbHBlci52MS5TZXRNb2RlUmVxdWVzdBojLnNhbmRnYXRlLmhlbHBlci52MS5TZXRNb2RlUmVzcG9uc2USZQoLUmVhZEFyY2hpdmUSJi5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhZEFyY2hpdmVSZXF1ZXN0Gicuc2FuZGdhdGUuaGVscGVyLnYxLlJlYWRBcmNoaXZlUmVzcG9uc2UiA5ACATABEmMKDFdyaXRlQXJjaGl2ZRInLnNhbmRnYXRlLmhlbHBlci52MS5Xcml0ZUFyY2hpdmVSZXF1ZXN0Giguc2FuZGdhdGUuaGVscGVyLnYxLldyaXRlQXJjaGl2ZVJlc3BvbnNlKAESUwoFV2F0Y2gSIC5zYW5kZ2F0ZS5oZWxwZXIudjEuV2F0Y2hSZXF1ZXN0GiEuc2FuZGdhdGUuaGVscGVyLnYxLldhdGNoUmVzcG9uc2UiA5ACATABEmQKDUNyZWF0ZVdhdGNoZXISKC5zYW5kZ2F0ZS5oZWxwZXIudjEuQ3JlYXRlV2F0Y2hlclJlcXVlc3QaKS5zYW5kZ2F0ZS5oZWxwZXIudjEuQ3JlYXRlV2F0Y2hlclJlc3BvbnNlEnMKElRha2VXYXRjaGVyQ2hhbmdlcxItLnNhbmRnYXRlLmhlbHBlci52MS5UYWtlV2F0Y2hlckNoYW5nZXNSZXF1ZXN0Gi4uc2FuZGdhdGUuaGVscGVyLnYxLlRha2VXYXRjaGVyQ2hhbmdlc1Jlc3BvbnNlEmQKDVJlbW92ZVdhdGNoZXISKC5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVtb3ZlV2F0Y2hlclJlcXVlc3QaKS5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVtb3ZlV2F0Y2hlclJlc3BvbnNlQiNaIXNhbmRnYXRlL2hlbHBlci9pbnRlcm5hbC9oZWxwZXJ2MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * @generated from message sandgate.helper.v1.Entry
@@ -130,6 +130,13 @@ export type StatRequest = Message<"sandgate.helper.v1.StatRequest"> & {
    * @generated from field: bool follow = 2;
    */
   follow: boolean;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 3;
+   */
+  user: string;
 };
 
 /**
@@ -185,6 +192,13 @@ export type ListRequest = Message<"sandgate.helper.v1.ListRequest"> & {
    * @generated from field: bytes cursor = 4;
    */
   cursor: Uint8Array;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
 };
 
 /**
@@ -264,6 +278,13 @@ export type ReadRequest = Message<"sandgate.helper.v1.ReadRequest"> & {
    * @generated from field: string if_range = 3;
    */
   ifRange: string;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
 };
 
 /**
@@ -407,6 +428,13 @@ export type WriteRequest_Start = Message<"sandgate.helper.v1.WriteRequest.Start"
    * @generated from field: int64 max_bytes = 5;
    */
   maxBytes: bigint;
+
+  /**
+   * Empty: the image's. A file that is replaced keeps its owner.
+   *
+   * @generated from field: string user = 6;
+   */
+  user: string;
 };
 
 /**
@@ -460,6 +488,13 @@ export type MakeDirectoryRequest = Message<"sandgate.helper.v1.MakeDirectoryRequ
    * @generated from field: bool parents = 3;
    */
   parents: boolean;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
 };
 
 /**
@@ -509,6 +544,13 @@ export type MoveRequest = Message<"sandgate.helper.v1.MoveRequest"> & {
    * @generated from field: bool overwrite = 3;
    */
   overwrite: boolean;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
 };
 
 /**
@@ -553,6 +595,13 @@ export type RemoveRequest = Message<"sandgate.helper.v1.RemoveRequest"> & {
    * @generated from field: sandgate.helper.v1.Precondition precondition = 3;
    */
   precondition?: Precondition | undefined;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
 };
 
 /**
@@ -593,6 +642,13 @@ export type SetModeRequest = Message<"sandgate.helper.v1.SetModeRequest"> & {
    * @generated from field: sandgate.helper.v1.Precondition precondition = 3;
    */
   precondition?: Precondition | undefined;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
 };
 
 /**
@@ -742,6 +798,13 @@ export type WatchRequest = Message<"sandgate.helper.v1.WatchRequest"> & {
    * @generated from field: bool recursive = 2;
    */
   recursive: boolean;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 3;
+   */
+  user: string;
 };
 
 /**
@@ -808,6 +871,118 @@ export type WatchResponse_Change = Message<"sandgate.helper.v1.WatchResponse.Cha
  */
 export const WatchResponse_ChangeSchema: GenMessage<WatchResponse_Change> = /*@__PURE__*/
   messageDesc(file_sandgate_helper_v1_file, 24, 0);
+
+/**
+ * @generated from message sandgate.helper.v1.CreateWatcherRequest
+ */
+export type CreateWatcherRequest = Message<"sandgate.helper.v1.CreateWatcherRequest"> & {
+  /**
+   * @generated from field: bytes path = 1;
+   */
+  path: Uint8Array;
+
+  /**
+   * @generated from field: bool recursive = 2;
+   */
+  recursive: boolean;
+
+  /**
+   * Empty: the image's.
+   *
+   * @generated from field: string user = 3;
+   */
+  user: string;
+};
+
+/**
+ * Describes the message sandgate.helper.v1.CreateWatcherRequest.
+ * Use `create(CreateWatcherRequestSchema)` to create a new message.
+ */
+export const CreateWatcherRequestSchema: GenMessage<CreateWatcherRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_file, 25);
+
+/**
+ * @generated from message sandgate.helper.v1.CreateWatcherResponse
+ */
+export type CreateWatcherResponse = Message<"sandgate.helper.v1.CreateWatcherResponse"> & {
+  /**
+   * Random.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message sandgate.helper.v1.CreateWatcherResponse.
+ * Use `create(CreateWatcherResponseSchema)` to create a new message.
+ */
+export const CreateWatcherResponseSchema: GenMessage<CreateWatcherResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_file, 26);
+
+/**
+ * @generated from message sandgate.helper.v1.TakeWatcherChangesRequest
+ */
+export type TakeWatcherChangesRequest = Message<"sandgate.helper.v1.TakeWatcherChangesRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message sandgate.helper.v1.TakeWatcherChangesRequest.
+ * Use `create(TakeWatcherChangesRequestSchema)` to create a new message.
+ */
+export const TakeWatcherChangesRequestSchema: GenMessage<TakeWatcherChangesRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_file, 27);
+
+/**
+ * @generated from message sandgate.helper.v1.TakeWatcherChangesResponse
+ */
+export type TakeWatcherChangesResponse = Message<"sandgate.helper.v1.TakeWatcherChangesResponse"> & {
+  /**
+   * @generated from field: repeated sandgate.helper.v1.WatchResponse.Change changes = 1;
+   */
+  changes: WatchResponse_Change[];
+};
+
+/**
+ * Describes the message sandgate.helper.v1.TakeWatcherChangesResponse.
+ * Use `create(TakeWatcherChangesResponseSchema)` to create a new message.
+ */
+export const TakeWatcherChangesResponseSchema: GenMessage<TakeWatcherChangesResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_file, 28);
+
+/**
+ * @generated from message sandgate.helper.v1.RemoveWatcherRequest
+ */
+export type RemoveWatcherRequest = Message<"sandgate.helper.v1.RemoveWatcherRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message sandgate.helper.v1.RemoveWatcherRequest.
+ * Use `create(RemoveWatcherRequestSchema)` to create a new message.
+ */
+export const RemoveWatcherRequestSchema: GenMessage<RemoveWatcherRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_file, 29);
+
+/**
+ * @generated from message sandgate.helper.v1.RemoveWatcherResponse
+ */
+export type RemoveWatcherResponse = Message<"sandgate.helper.v1.RemoveWatcherResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.helper.v1.RemoveWatcherResponse.
+ * Use `create(RemoveWatcherResponseSchema)` to create a new message.
+ */
+export const RemoveWatcherResponseSchema: GenMessage<RemoveWatcherResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_file, 30);
 
 /**
  * @generated from enum sandgate.helper.v1.EntryType
@@ -904,8 +1079,9 @@ export const ChangeTypeSchema: GenEnum<ChangeType> = /*@__PURE__*/
   enumDesc(file_sandgate_helper_v1_file, 1);
 
 /**
- * Files, with the rights of the image's user. A path is what a process inside would pass: relative ones start at the image's
- * folder. It is bytes, since a name need not be UTF-8; 1 to 4,095 of them, none 0.
+ * Files, with the rights of the image's user, or of the `user` of a request: a name, uid, or `uid:gid`; what is made belongs
+ * to it. A path is what a process inside would pass: relative ones start at the image's folder. It is bytes, since a name need
+ * not be UTF-8; 1 to 4,095 of them, none 0.
  *
  * @generated from service sandgate.helper.v1.FileService
  */
@@ -1013,6 +1189,35 @@ export const FileService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchRequestSchema;
     output: typeof WatchResponseSchema;
+  },
+  /**
+   * A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open, and one that
+   * nobody asks for 5 minutes ends.
+   *
+   * @generated from rpc sandgate.helper.v1.FileService.CreateWatcher
+   */
+  createWatcher: {
+    methodKind: "unary";
+    input: typeof CreateWatcherRequestSchema;
+    output: typeof CreateWatcherResponseSchema;
+  },
+  /**
+   * The changes since the last call, all that were done before this one included. Each is told once.
+   *
+   * @generated from rpc sandgate.helper.v1.FileService.TakeWatcherChanges
+   */
+  takeWatcherChanges: {
+    methodKind: "unary";
+    input: typeof TakeWatcherChangesRequestSchema;
+    output: typeof TakeWatcherChangesResponseSchema;
+  },
+  /**
+   * @generated from rpc sandgate.helper.v1.FileService.RemoveWatcher
+   */
+  removeWatcher: {
+    methodKind: "unary";
+    input: typeof RemoveWatcherRequestSchema;
+    output: typeof RemoveWatcherResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_sandgate_helper_v1_file, 0);

@@ -10,7 +10,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file sandgate/helper/v1/helper.proto.
  */
 export const file_sandgate_helper_v1_helper: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zYW5kZ2F0ZS9oZWxwZXIvdjEvaGVscGVyLnByb3RvEhJzYW5kZ2F0ZS5oZWxwZXIudjEiEAoOR2V0SW5mb1JlcXVlc3QiawoPR2V0SW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAUSCwoDcGlkGAIgASgFEhMKC2luc3RhbmNlX2lkGAMgASgJEgsKA3VpZBgEIAEoBRILCgNnaWQYBSABKAUSCwoDY3dkGAYgASgJIlcKC0Vycm9yRGV0YWlsEioKBnJlYXNvbhgBIAEoDjIaLnNhbmRnYXRlLmhlbHBlci52MS5SZWFzb24SDQoFZXJybm8YAiABKAkSDQoFZmllbGQYAyABKAkq2gQKBlJlYXNvbhIWChJSRUFTT05fVU5TUEVDSUZJRUQQABIQCgxSRUFTT05fRVJSTk8QARIcChhSRUFTT05fUFJPQ0VTU19OT1RfRk9VTkQQAhIYChRSRUFTT05fUFJPQ0VTU19FTkRFRBADEh0KGVJFQVNPTl9UT09fTUFOWV9QUk9DRVNTRVMQBBIeChpSRUFTT05fQ1dEX05PVF9BX0RJUkVDVE9SWRAFEhcKE1JFQVNPTl9VU0VSX1VOS05PV04QBhIdChlSRUFTT05fVVNFUl9OT1RfUEVSTUlUVEVEEAcSFwoTUkVBU09OX1NUQVJUX0ZBSUxFRBAIEhcKE1JFQVNPTl9TVERJTl9DTE9TRUQQCRIUChBSRUFTT05fU1RESU5fR0FQEAoSGQoVUkVBU09OX05PVF9BX1RFUk1JTkFMEAsSEgoOUkVBU09OX0lOVkFMSUQQDBIVChFSRUFTT05fTk9UX0FfRklMRRANEhoKFlJFQVNPTl9OT1RfQV9ESVJFQ1RPUlkQDhIZChVSRUFTT05fQUxSRUFEWV9FWElTVFMQDxIUChBSRUFTT05fTk9UX0VNUFRZEBASEgoOUkVBU09OX0lTX1JPT1QQERIeChpSRUFTT05fUFJFQ09ORElUSU9OX0ZBSUxFRBASEiAKHFJFQVNPTl9SQU5HRV9OT1RfU0FUSVNGSUFCTEUQExIWChJSRUFTT05fQkFEX0FSQ0hJVkUQFBIUChBSRUFTT05fVE9PX0xBUkdFEBUSGAoUUkVBU09OX05PVF9MSVNURU5JTkcQFjJoCg1IZWxwZXJTZXJ2aWNlElcKB0dldEluZm8SIi5zYW5kZ2F0ZS5oZWxwZXIudjEuR2V0SW5mb1JlcXVlc3QaIy5zYW5kZ2F0ZS5oZWxwZXIudjEuR2V0SW5mb1Jlc3BvbnNlIgOQAgFCI1ohc2FuZGdhdGUvaGVscGVyL2ludGVybmFsL2hlbHBlcnYxYgZwcm90bzM");
+  fileDesc("Ch9zYW5kZ2F0ZS9oZWxwZXIvdjEvaGVscGVyLnByb3RvEhJzYW5kZ2F0ZS5oZWxwZXIudjEiEAoOR2V0SW5mb1JlcXVlc3QiawoPR2V0SW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAUSCwoDcGlkGAIgASgFEhMKC2luc3RhbmNlX2lkGAMgASgJEgsKA3VpZBgEIAEoBRILCgNnaWQYBSABKAUSCwoDY3dkGAYgASgJIh4KDkdldFVzZXJSZXF1ZXN0EgwKBHVzZXIYASABKAkiOQoPR2V0VXNlclJlc3BvbnNlEgsKA3VpZBgBIAEoDRILCgNnaWQYAiABKA0SDAoEaG9tZRgDIAEoCSJXCgtFcnJvckRldGFpbBIqCgZyZWFzb24YASABKA4yGi5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhc29uEg0KBWVycm5vGAIgASgJEg0KBWZpZWxkGAMgASgJKpYFCgZSZWFzb24SFgoSUkVBU09OX1VOU1BFQ0lGSUVEEAASEAoMUkVBU09OX0VSUk5PEAESHAoYUkVBU09OX1BST0NFU1NfTk9UX0ZPVU5EEAISGAoUUkVBU09OX1BST0NFU1NfRU5ERUQQAxIdChlSRUFTT05fVE9PX01BTllfUFJPQ0VTU0VTEAQSHgoaUkVBU09OX0NXRF9OT1RfQV9ESVJFQ1RPUlkQBRIXChNSRUFTT05fVVNFUl9VTktOT1dOEAYSHQoZUkVBU09OX1VTRVJfTk9UX1BFUk1JVFRFRBAHEhcKE1JFQVNPTl9TVEFSVF9GQUlMRUQQCBIXChNSRUFTT05fU1RESU5fQ0xPU0VEEAkSFAoQUkVBU09OX1NURElOX0dBUBAKEhkKFVJFQVNPTl9OT1RfQV9URVJNSU5BTBALEhIKDlJFQVNPTl9JTlZBTElEEAwSFQoRUkVBU09OX05PVF9BX0ZJTEUQDRIaChZSRUFTT05fTk9UX0FfRElSRUNUT1JZEA4SGQoVUkVBU09OX0FMUkVBRFlfRVhJU1RTEA8SFAoQUkVBU09OX05PVF9FTVBUWRAQEhIKDlJFQVNPTl9JU19ST09UEBESHgoaUkVBU09OX1BSRUNPTkRJVElPTl9GQUlMRUQQEhIgChxSRUFTT05fUkFOR0VfTk9UX1NBVElTRklBQkxFEBMSFgoSUkVBU09OX0JBRF9BUkNISVZFEBQSFAoQUkVBU09OX1RPT19MQVJHRRAVEhgKFFJFQVNPTl9OT1RfTElTVEVOSU5HEBYSHAoYUkVBU09OX1dBVENIRVJfTk9UX0ZPVU5EEBcSHAoYUkVBU09OX1RPT19NQU5ZX1dBVENIRVJTEBgywQEKDUhlbHBlclNlcnZpY2USVwoHR2V0SW5mbxIiLnNhbmRnYXRlLmhlbHBlci52MS5HZXRJbmZvUmVxdWVzdBojLnNhbmRnYXRlLmhlbHBlci52MS5HZXRJbmZvUmVzcG9uc2UiA5ACARJXCgdHZXRVc2VyEiIuc2FuZGdhdGUuaGVscGVyLnYxLkdldFVzZXJSZXF1ZXN0GiMuc2FuZGdhdGUuaGVscGVyLnYxLkdldFVzZXJSZXNwb25zZSIDkAIBQiNaIXNhbmRnYXRlL2hlbHBlci9pbnRlcm5hbC9oZWxwZXJ2MWIGcHJvdG8z");
 
 /**
  * @generated from message sandgate.helper.v1.GetInfoRequest
@@ -30,7 +30,7 @@ export const GetInfoRequestSchema: GenMessage<GetInfoRequest> = /*@__PURE__*/
  */
 export type GetInfoResponse = Message<"sandgate.helper.v1.GetInfoResponse"> & {
   /**
-   * Grows by one with every change of this contract; the first is 1.
+   * Grows by one with every change of this contract; the first is 1. 2: `user` of files, GetUser, watchers.
    *
    * @generated from field: int32 version = 1;
    */
@@ -76,6 +76,54 @@ export const GetInfoResponseSchema: GenMessage<GetInfoResponse> = /*@__PURE__*/
   messageDesc(file_sandgate_helper_v1_helper, 1);
 
 /**
+ * @generated from message sandgate.helper.v1.GetUserRequest
+ */
+export type GetUserRequest = Message<"sandgate.helper.v1.GetUserRequest"> & {
+  /**
+   * A name, uid, or `uid:gid`. Empty: the image's.
+   *
+   * @generated from field: string user = 1;
+   */
+  user: string;
+};
+
+/**
+ * Describes the message sandgate.helper.v1.GetUserRequest.
+ * Use `create(GetUserRequestSchema)` to create a new message.
+ */
+export const GetUserRequestSchema: GenMessage<GetUserRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_helper, 2);
+
+/**
+ * @generated from message sandgate.helper.v1.GetUserResponse
+ */
+export type GetUserResponse = Message<"sandgate.helper.v1.GetUserResponse"> & {
+  /**
+   * @generated from field: uint32 uid = 1;
+   */
+  uid: number;
+
+  /**
+   * @generated from field: uint32 gid = 2;
+   */
+  gid: number;
+
+  /**
+   * `HOME` of its commands.
+   *
+   * @generated from field: string home = 3;
+   */
+  home: string;
+};
+
+/**
+ * Describes the message sandgate.helper.v1.GetUserResponse.
+ * Use `create(GetUserResponseSchema)` to create a new message.
+ */
+export const GetUserResponseSchema: GenMessage<GetUserResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_helper_v1_helper, 3);
+
+/**
  * The one detail of every error that the helper makes.
  *
  * @generated from message sandgate.helper.v1.ErrorDetail
@@ -94,7 +142,7 @@ export type ErrorDetail = Message<"sandgate.helper.v1.ErrorDetail"> & {
   errno: string;
 
   /**
-   * Of REASON_INVALID.
+   * Of REASON_INVALID, and of REASON_USER_UNKNOWN unless it is a command's.
    *
    * @generated from field: string field = 3;
    */
@@ -106,7 +154,7 @@ export type ErrorDetail = Message<"sandgate.helper.v1.ErrorDetail"> & {
  * Use `create(ErrorDetailSchema)` to create a new message.
  */
 export const ErrorDetailSchema: GenMessage<ErrorDetail> = /*@__PURE__*/
-  messageDesc(file_sandgate_helper_v1_helper, 2);
+  messageDesc(file_sandgate_helper_v1_helper, 4);
 
 /**
  * @generated from enum sandgate.helper.v1.Reason
@@ -254,6 +302,20 @@ export const Reason = {
    * @generated from enum value: REASON_NOT_LISTENING = 22;
    */
   NOT_LISTENING: 22,
+
+  /**
+   * No watcher has that id, or it ended for want of use.
+   *
+   * @generated from enum value: REASON_WATCHER_NOT_FOUND = 23;
+   */
+  WATCHER_NOT_FOUND: 23,
+
+  /**
+   * 32 watchers are open already.
+   *
+   * @generated from enum value: REASON_TOO_MANY_WATCHERS = 24;
+   */
+  TOO_MANY_WATCHERS: 24,
 } as const;
 
 /**
@@ -282,6 +344,16 @@ export const HelperService: GenService<{
     methodKind: "unary";
     input: typeof GetInfoRequestSchema;
     output: typeof GetInfoResponseSchema;
+  },
+  /**
+   * A user of the sandbox, as commands and files take it.
+   *
+   * @generated from rpc sandgate.helper.v1.HelperService.GetUser
+   */
+  getUser: {
+    methodKind: "unary";
+    input: typeof GetUserRequestSchema;
+    output: typeof GetUserResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_sandgate_helper_v1_helper, 0);

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,10 +28,10 @@ import (
 
 const (
 	// Grows with every change of the contract.
-	version = 1
+	version = 2
 	// Where `dial` puts the listening socket.
 	listenerDescriptor = 3
-	threads            = 12
+	threads            = 16
 	maxMessage         = 4 << 20
 	memoryLimit        = 48 << 20
 )
@@ -54,12 +55,26 @@ func startThreads() {
 }
 
 type info struct {
-	helperv1connect.UnimplementedHelperServiceHandler
-	answer *helperv1.GetInfoResponse
+	answer       *helperv1.GetInfoResponse
+	surroundings process.Surroundings
 }
 
 func (info *info) GetInfo(context.Context, *helperv1.GetInfoRequest) (*helperv1.GetInfoResponse, error) {
 	return info.answer, nil
+}
+
+func (info *info) GetUser(_ context.Context, request *helperv1.GetUserRequest) (*helperv1.GetUserResponse, error) {
+	user, home, err := info.surroundings.User(request.User, "user")
+	if err != nil {
+		return nil, err
+	}
+	answer := &helperv1.GetUserResponse{
+		Uid: uint32(info.answer.Uid), Gid: uint32(info.answer.Gid), Home: strings.ToValidUTF8(home, "\uFFFD"),
+	}
+	if user != nil {
+		answer.Uid, answer.Gid = user.UID, user.GID
+	}
+	return answer, nil
 }
 
 func newServer(surroundings process.Surroundings, pool *reaper.Pool) *http.Server {
@@ -69,7 +84,7 @@ func newServer(surroundings process.Surroundings, pool *reaper.Pool) *http.Serve
 		// The stream stays on one machine, mostly.
 		connect.WithCompression("gzip", nil, nil),
 	}
-	mux.Handle(helperv1connect.NewHelperServiceHandler(&info{answer: &helperv1.GetInfoResponse{
+	mux.Handle(helperv1connect.NewHelperServiceHandler(&info{surroundings: surroundings, answer: &helperv1.GetInfoResponse{
 		Version: version, Pid: int32(os.Getpid()), InstanceId: rand.Text(),
 		Uid: int32(os.Geteuid()), Gid: int32(os.Getegid()), Cwd: surroundings.Cwd,
 	}}, options...))

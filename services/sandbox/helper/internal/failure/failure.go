@@ -21,6 +21,8 @@ func make(code connect.Code, text string, detail *helperv1.ErrorDetail) error {
 
 var codes = map[helperv1.Reason]connect.Code{
 	helperv1.Reason_REASON_PROCESS_NOT_FOUND:     connect.CodeNotFound,
+	helperv1.Reason_REASON_WATCHER_NOT_FOUND:     connect.CodeNotFound,
+	helperv1.Reason_REASON_TOO_MANY_WATCHERS:     connect.CodeResourceExhausted,
 	helperv1.Reason_REASON_TOO_MANY_PROCESSES:    connect.CodeResourceExhausted,
 	helperv1.Reason_REASON_CWD_NOT_A_DIRECTORY:   connect.CodeInvalidArgument,
 	helperv1.Reason_REASON_USER_UNKNOWN:          connect.CodeInvalidArgument,
@@ -30,12 +32,15 @@ var codes = map[helperv1.Reason]connect.Code{
 }
 
 // New is an error with a reason of the contract; its code is FAILED_PRECONDITION unless the reason has another.
-func New(reason helperv1.Reason, text string) error {
+func New(reason helperv1.Reason, text string) error { return WithField(reason, "", text) }
+
+// WithField is the same, about a field of the request.
+func WithField(reason helperv1.Reason, field, text string) error {
 	code, known := codes[reason]
 	if !known {
 		code = connect.CodeFailedPrecondition
 	}
-	return make(code, text, &helperv1.ErrorDetail{Reason: reason})
+	return make(code, text, &helperv1.ErrorDetail{Reason: reason, Field: field})
 }
 
 // Invalid is REASON_INVALID for a field of the request.

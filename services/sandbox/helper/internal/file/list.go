@@ -18,6 +18,10 @@ const (
 )
 
 func (service *Service) List(ctx context.Context, request *helperv1.ListRequest) (*helperv1.ListResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.ListResponse, error) { return service.list(ctx, request) })
+}
+
+func (service *Service) list(ctx context.Context, request *helperv1.ListRequest) (*helperv1.ListResponse, error) {
 	path, err := checkPath("path", request.Path)
 	if err != nil {
 		return nil, err

@@ -78,7 +78,11 @@ func (service *Service) Read(ctx context.Context, request *helperv1.ReadRequest,
 	if err != nil {
 		return err
 	}
-	file, found, err := openFile(path)
+	var found unix.Stat_t
+	file, err := asNamed(service, request.User, func() (file *os.File, err error) {
+		file, found, err = openFile(path)
+		return file, err
+	})
 	if err != nil {
 		return err
 	}

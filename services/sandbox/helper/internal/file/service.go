@@ -14,6 +14,7 @@ import (
 	"sandgate/helper/internal/failure"
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/helperv1/helperv1connect"
+	"sandgate/helper/internal/identity"
 	"sandgate/helper/internal/userdb"
 )
 
@@ -22,13 +23,35 @@ type Service struct {
 	cwd   string
 	users userdb.Database
 	// Held while a precondition is looked at and the change made, so that of several with one condition one wins.
-	changes sync.Mutex
+	changes  sync.Mutex
+	watchers watchers
 }
 
 var _ helperv1connect.FileServiceHandler = (*Service)(nil)
 
 // NewService takes the folder in which relative paths start, which is this process's too.
-func NewService(cwd string, users userdb.Database) *Service { return &Service{cwd: cwd, users: users} }
+func NewService(cwd string, users userdb.Database) *Service {
+	return &Service{cwd: cwd, users: users, watchers: newWatchers()}
+}
+
+// as does work with a user's rights; nil: this program's own.
+func as[Answer any](user *userdb.User, work func() (Answer, error)) (answer Answer, err error) {
+	err = identity.As(user, func() error {
+		answer, err = work()
+		return err
+	})
+	return answer, err
+}
+
+// asNamed does work with the rights of the user that a request names.
+func asNamed[Answer any](service *Service, name string, work func() (Answer, error)) (Answer, error) {
+	user, err := identity.Find(service.users, name, "user")
+	if err != nil {
+		var none Answer
+		return none, err
+	}
+	return as(user, work)
+}
 
 // look answers the entry of a path.
 func (service *Service) look(path string, follow bool) (*helperv1.Entry, error) {
@@ -41,6 +64,10 @@ func (service *Service) look(path string, follow bool) (*helperv1.Entry, error) 
 }
 
 func (service *Service) Stat(_ context.Context, request *helperv1.StatRequest) (*helperv1.StatResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.StatResponse, error) { return service.stat(request) })
+}
+
+func (service *Service) stat(request *helperv1.StatRequest) (*helperv1.StatResponse, error) {
 	path, err := checkPath("path", request.Path)
 	if err != nil {
 		return nil, err
@@ -72,6 +99,10 @@ func (condition *precondition) check(path string) error {
 type precondition helperv1.Precondition
 
 func (service *Service) MakeDirectory(_ context.Context, request *helperv1.MakeDirectoryRequest) (*helperv1.MakeDirectoryResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.MakeDirectoryResponse, error) { return service.makeDirectory(request) })
+}
+
+func (service *Service) makeDirectory(request *helperv1.MakeDirectoryRequest) (*helperv1.MakeDirectoryResponse, error) {
 	path, err := checkPath("path", request.Path)
 	if err != nil {
 		return nil, err
@@ -141,6 +172,10 @@ func makeParents(path string) error {
 }
 
 func (service *Service) Move(_ context.Context, request *helperv1.MoveRequest) (*helperv1.MoveResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.MoveResponse, error) { return service.move(request) })
+}
+
+func (service *Service) move(request *helperv1.MoveRequest) (*helperv1.MoveResponse, error) {
 	from, err := checkPath("from", request.From)
 	if err != nil {
 		return nil, err
@@ -183,6 +218,10 @@ func (service *Service) Move(_ context.Context, request *helperv1.MoveRequest) (
 }
 
 func (service *Service) Remove(_ context.Context, request *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.RemoveResponse, error) { return service.remove(request) })
+}
+
+func (service *Service) remove(request *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error) {
 	path, err := checkPath("path", request.Path)
 	if err != nil {
 		return nil, err
@@ -217,6 +256,10 @@ func (service *Service) Remove(_ context.Context, request *helperv1.RemoveReques
 }
 
 func (service *Service) SetMode(_ context.Context, request *helperv1.SetModeRequest) (*helperv1.SetModeResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.SetModeResponse, error) { return service.setMode(request) })
+}
+
+func (service *Service) setMode(request *helperv1.SetModeRequest) (*helperv1.SetModeResponse, error) {
 	path, err := checkPath("path", request.Path)
 	if err != nil {
 		return nil, err

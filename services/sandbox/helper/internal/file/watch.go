@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -14,6 +15,8 @@ import (
 
 	"sandgate/helper/internal/failure"
 	"sandgate/helper/internal/helperv1"
+	"sandgate/helper/internal/identity"
+	"sandgate/helper/internal/userdb"
 )
 
 const (
@@ -25,11 +28,14 @@ const (
 
 type watcher struct {
 	file      *os.File
+	raw       syscall.RawConn
 	root      string
 	recursive bool
+	// Whose rights it takes to see a folder; nil: this program's own user's.
+	user *userdb.User
 	// Folders by their watch descriptors.
 	paths map[int32]string
-	send  func(*helperv1.WatchResponse) error
+	send  func(*helperv1.WatchResponse_Change) error
 	// The first half of a move: its cookie and path.
 	cookie uint32
 	from   string
@@ -37,28 +43,48 @@ type watcher struct {
 	lastWrite string
 }
 
-func (service *Service) Watch(ctx context.Context, request *helperv1.WatchRequest, stream *connect.ServerStream[helperv1.WatchResponse]) error {
-	path, err := checkPath("path", request.Path)
+// watch begins to. The watcher is to be closed, and sends nothing before its events are read.
+func (service *Service) watch(given []byte, recursive bool, userName string) (*watcher, error) {
+	path, err := checkPath("path", given)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := status(path, true); err != nil {
-		return failure.FromSystem(err)
+	user, err := identity.Find(service.users, userName, "user")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := as(user, func() (unix.Stat_t, error) { return status(path, true) }); err != nil {
+		return nil, failure.FromSystem(err)
 	}
 	descriptor, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return failure.FromSystem(err)
+		return nil, failure.FromSystem(err)
 	}
 	watch := &watcher{
-		file: os.NewFile(uintptr(descriptor), "inotify"), root: service.absolute(path), recursive: request.Recursive,
-		paths: map[int32]string{}, send: stream.Send,
+		file: os.NewFile(uintptr(descriptor), "inotify"), root: service.absolute(path), recursive: recursive, user: user,
+		paths: map[int32]string{},
 	}
-	defer watch.file.Close()
 	if len(watch.root) > 1 {
 		watch.root = strings.TrimRight(watch.root, "/")
 	}
-	if err := watch.add(watch.root, false); err != nil {
-		return failure.FromSystem(err)
+	if watch.raw, err = watch.file.SyscallConn(); err == nil {
+		err = watch.add(watch.root, false)
+	}
+	if err != nil {
+		watch.file.Close()
+		return nil, failure.FromSystem(err)
+	}
+	return watch, nil
+}
+
+func (service *Service) Watch(ctx context.Context, request *helperv1.WatchRequest, stream *connect.ServerStream[helperv1.WatchResponse]) error {
+	watch, err := service.watch(request.Path, request.Recursive, request.User)
+	if err != nil {
+		return err
+	}
+	defer watch.file.Close()
+	watch.send = func(change *helperv1.WatchResponse_Change) error {
+		return stream.Send(&helperv1.WatchResponse{Event: &helperv1.WatchResponse_Change_{Change: change}})
 	}
 	if err := stream.Send(&helperv1.WatchResponse{Event: &helperv1.WatchResponse_Ready{Ready: true}}); err != nil {
 		return err
@@ -88,26 +114,9 @@ func (service *Service) Watch(ctx context.Context, request *helperv1.WatchReques
 
 // add watches a folder, and with `recursive` what is below it; tell: what is found there is told as created.
 func (watch *watcher) add(path string, tell bool) error {
-	raw, err := watch.file.SyscallConn()
+	entries, err := as(watch.user, func() ([]os.DirEntry, error) { return watch.addFolder(path) })
 	if err != nil {
 		return err
-	}
-	var descriptor int
-	var failed error
-	if err := raw.Control(func(inotify uintptr) { descriptor, failed = unix.InotifyAddWatch(int(inotify), path, watched) }); err != nil {
-		return err
-	}
-	if failed != nil {
-		return failed
-	}
-	watch.paths[int32(descriptor)] = path
-	if !watch.recursive {
-		return nil
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		// No folder, or gone.
-		return nil
 	}
 	for _, entry := range entries {
 		below := strings.TrimSuffix(path, "/") + "/" + entry.Name()
@@ -125,12 +134,34 @@ func (watch *watcher) add(path string, tell bool) error {
 	return nil
 }
 
+// addFolder answers what is in the folder, with `recursive` alone.
+func (watch *watcher) addFolder(path string) ([]os.DirEntry, error) {
+	var descriptor int
+	var failed error
+	if err := watch.raw.Control(func(inotify uintptr) { descriptor, failed = unix.InotifyAddWatch(int(inotify), path, watched) }); err != nil {
+		return nil, err
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	watch.paths[int32(descriptor)] = path
+	if !watch.recursive {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		// No folder, or gone.
+		return nil, nil
+	}
+	return entries, nil
+}
+
 func (watch *watcher) tell(kind helperv1.ChangeType, path, to string) error {
 	change := &helperv1.WatchResponse_Change{Type: kind, Path: []byte(path)}
 	if to != "" {
 		change.To = []byte(to)
 	}
-	return watch.send(&helperv1.WatchResponse{Event: &helperv1.WatchResponse_Change_{Change: change}})
+	return watch.send(change)
 }
 
 // movedAway tells of a move that led out of what is watched.

@@ -14,6 +14,7 @@ import (
 
 	"sandgate/helper/internal/failure"
 	"sandgate/helper/internal/helperv1"
+	"sandgate/helper/internal/identity"
 )
 
 const maxLinks = 40
@@ -95,11 +96,12 @@ func begin(path string, parents bool) (*writing, error) {
 }
 
 // close leaves no trace of a file that was not committed.
-func (file *writing) close() {
+func (file *writing) close() error {
 	file.file.Close()
-	if file.name != "" {
-		_ = unix.Unlink(file.name)
+	if file.name == "" {
+		return nil
 	}
+	return unix.Unlink(file.name)
 }
 
 func (file *writing) commit(mode *uint32) error {
@@ -197,22 +199,30 @@ func (service *Service) Write(_ context.Context, stream *connect.ClientStream[he
 		}
 	}
 	condition := (*precondition)(start.Precondition)
-	// Looked at before the content is taken, and again when it is put in place.
-	service.changes.Lock()
-	err = condition.check(path)
-	service.changes.Unlock()
+	user, err := identity.Find(service.users, start.User, "user")
 	if err != nil {
 		return nil, err
 	}
-	file, err := begin(path, start.Parents)
+	file, err := as(user, func() (*writing, error) {
+		// Looked at before the content is taken, and again when it is put in place.
+		service.changes.Lock()
+		err := condition.check(path)
+		service.changes.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		return begin(path, start.Parents)
+	})
 	if err != nil {
 		return nil, failure.FromSystem(err)
 	}
-	defer file.close()
+	defer identity.As(user, file.close)
 	for written := int64(0); stream.Receive(); {
 		message := stream.Msg()
 		if message.GetCommit() {
-			return service.commit(path, file, start, condition)
+			return as(user, func() (*helperv1.WriteResponse, error) {
+				return service.commit(path, file, start, condition)
+			})
 		}
 		written += int64(len(message.GetData()))
 		if start.MaxBytes > 0 && written > start.MaxBytes {

@@ -325,7 +325,9 @@ type StatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Of what a link leads to.
-	Follow        bool `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	Follow bool `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -372,6 +374,13 @@ func (x *StatRequest) GetFollow() bool {
 		return x.Follow
 	}
 	return false
+}
+
+func (x *StatRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 type StatResponse struct {
@@ -426,7 +435,9 @@ type ListRequest struct {
 	// 1 to 1,000. 0: 100.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// `next_cursor` of the page before.
-	Cursor        []byte `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Cursor []byte `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,6 +498,13 @@ func (x *ListRequest) GetCursor() []byte {
 		return x.Cursor
 	}
 	return nil
+}
+
+func (x *ListRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 type ListResponse struct {
@@ -601,7 +619,9 @@ type ReadRequest struct {
 	Path  []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	Range *ByteRange             `protobuf:"bytes,2,opt,name=range,proto3" json:"range,omitempty"`
 	// The range counts only for a file with this etag; another is read whole.
-	IfRange       string `protobuf:"bytes,3,opt,name=if_range,json=ifRange,proto3" json:"if_range,omitempty"`
+	IfRange string `protobuf:"bytes,3,opt,name=if_range,json=ifRange,proto3" json:"if_range,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -653,6 +673,13 @@ func (x *ReadRequest) GetRange() *ByteRange {
 func (x *ReadRequest) GetIfRange() string {
 	if x != nil {
 		return x.IfRange
+	}
+	return ""
+}
+
+func (x *ReadRequest) GetUser() string {
+	if x != nil {
+		return x.User
 	}
 	return ""
 }
@@ -896,7 +923,9 @@ type MakeDirectoryRequest struct {
 	// Unset: 0755.
 	Mode *uint32 `protobuf:"varint,2,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
 	// Also makes its parents, and a folder that is there is no error.
-	Parents       bool `protobuf:"varint,3,opt,name=parents,proto3" json:"parents,omitempty"`
+	Parents bool `protobuf:"varint,3,opt,name=parents,proto3" json:"parents,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -952,6 +981,13 @@ func (x *MakeDirectoryRequest) GetParents() bool {
 	return false
 }
 
+func (x *MakeDirectoryRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 type MakeDirectoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entry         *Entry                 `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
@@ -1005,10 +1041,12 @@ func (x *MakeDirectoryResponse) GetCreated() bool {
 }
 
 type MoveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	From          []byte                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	To            []byte                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	Overwrite     bool                   `protobuf:"varint,3,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	From      []byte                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To        []byte                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Overwrite bool                   `protobuf:"varint,3,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1064,6 +1102,13 @@ func (x *MoveRequest) GetOverwrite() bool {
 	return false
 }
 
+func (x *MoveRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 type MoveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entry         *Entry                 `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
@@ -1109,10 +1154,12 @@ func (x *MoveResponse) GetEntry() *Entry {
 }
 
 type RemoveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Recursive     bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
-	Precondition  *Precondition          `protobuf:"bytes,3,opt,name=precondition,proto3" json:"precondition,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Path         []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Recursive    bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	Precondition *Precondition          `protobuf:"bytes,3,opt,name=precondition,proto3" json:"precondition,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1168,6 +1215,13 @@ func (x *RemoveRequest) GetPrecondition() *Precondition {
 	return nil
 }
 
+func (x *RemoveRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 type RemoveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1205,10 +1259,12 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 }
 
 type SetModeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Mode          uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
-	Precondition  *Precondition          `protobuf:"bytes,3,opt,name=precondition,proto3" json:"precondition,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Path         []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Mode         uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	Precondition *Precondition          `protobuf:"bytes,3,opt,name=precondition,proto3" json:"precondition,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1262,6 +1318,13 @@ func (x *SetModeRequest) GetPrecondition() *Precondition {
 		return x.Precondition
 	}
 	return nil
+}
+
+func (x *SetModeRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 type SetModeResponse struct {
@@ -1539,9 +1602,11 @@ func (x *WriteArchiveResponse) GetEntries() int64 {
 }
 
 type WatchRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Recursive     bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Path      []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Recursive bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1588,6 +1653,13 @@ func (x *WatchRequest) GetRecursive() bool {
 		return x.Recursive
 	}
 	return false
+}
+
+func (x *WatchRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 type WatchResponse struct {
@@ -1672,6 +1744,280 @@ func (*WatchResponse_Ready) isWatchResponse_Event() {}
 
 func (*WatchResponse_Change_) isWatchResponse_Event() {}
 
+type CreateWatcherRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Path      []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Recursive bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	// Empty: the image's.
+	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateWatcherRequest) Reset() {
+	*x = CreateWatcherRequest{}
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateWatcherRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateWatcherRequest) ProtoMessage() {}
+
+func (x *CreateWatcherRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateWatcherRequest.ProtoReflect.Descriptor instead.
+func (*CreateWatcherRequest) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_file_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CreateWatcherRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *CreateWatcherRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+func (x *CreateWatcherRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+type CreateWatcherResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Random.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateWatcherResponse) Reset() {
+	*x = CreateWatcherResponse{}
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateWatcherResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateWatcherResponse) ProtoMessage() {}
+
+func (x *CreateWatcherResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateWatcherResponse.ProtoReflect.Descriptor instead.
+func (*CreateWatcherResponse) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_file_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CreateWatcherResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type TakeWatcherChangesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeWatcherChangesRequest) Reset() {
+	*x = TakeWatcherChangesRequest{}
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeWatcherChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeWatcherChangesRequest) ProtoMessage() {}
+
+func (x *TakeWatcherChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeWatcherChangesRequest.ProtoReflect.Descriptor instead.
+func (*TakeWatcherChangesRequest) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_file_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *TakeWatcherChangesRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type TakeWatcherChangesResponse struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Changes       []*WatchResponse_Change `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeWatcherChangesResponse) Reset() {
+	*x = TakeWatcherChangesResponse{}
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeWatcherChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeWatcherChangesResponse) ProtoMessage() {}
+
+func (x *TakeWatcherChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeWatcherChangesResponse.ProtoReflect.Descriptor instead.
+func (*TakeWatcherChangesResponse) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_file_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *TakeWatcherChangesResponse) GetChanges() []*WatchResponse_Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type RemoveWatcherRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWatcherRequest) Reset() {
+	*x = RemoveWatcherRequest{}
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWatcherRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWatcherRequest) ProtoMessage() {}
+
+func (x *RemoveWatcherRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWatcherRequest.ProtoReflect.Descriptor instead.
+func (*RemoveWatcherRequest) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_file_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RemoveWatcherRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RemoveWatcherResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWatcherResponse) Reset() {
+	*x = RemoveWatcherResponse{}
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWatcherResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWatcherResponse) ProtoMessage() {}
+
+func (x *RemoveWatcherResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWatcherResponse.ProtoReflect.Descriptor instead.
+func (*RemoveWatcherResponse) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_file_proto_rawDescGZIP(), []int{30}
+}
+
 type ReadResponse_Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Entry *Entry                 `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
@@ -1686,7 +2032,7 @@ type ReadResponse_Start struct {
 
 func (x *ReadResponse_Start) Reset() {
 	*x = ReadResponse_Start{}
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[25]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +2044,7 @@ func (x *ReadResponse_Start) String() string {
 func (*ReadResponse_Start) ProtoMessage() {}
 
 func (x *ReadResponse_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[25]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,14 +2096,16 @@ type WriteRequest_Start struct {
 	Parents      bool          `protobuf:"varint,3,opt,name=parents,proto3" json:"parents,omitempty"`
 	Precondition *Precondition `protobuf:"bytes,4,opt,name=precondition,proto3" json:"precondition,omitempty"`
 	// More is REASON_TOO_LARGE. 0: no limit.
-	MaxBytes      int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxBytes int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// Empty: the image's. A file that is replaced keeps its owner.
+	User          string `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WriteRequest_Start) Reset() {
 	*x = WriteRequest_Start{}
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[26]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +2117,7 @@ func (x *WriteRequest_Start) String() string {
 func (*WriteRequest_Start) ProtoMessage() {}
 
 func (x *WriteRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[26]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,6 +2168,13 @@ func (x *WriteRequest_Start) GetMaxBytes() int64 {
 	return 0
 }
 
+func (x *WriteRequest_Start) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 type WriteArchiveRequest_Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -1831,7 +2186,7 @@ type WriteArchiveRequest_Start struct {
 
 func (x *WriteArchiveRequest_Start) Reset() {
 	*x = WriteArchiveRequest_Start{}
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[27]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +2198,7 @@ func (x *WriteArchiveRequest_Start) String() string {
 func (*WriteArchiveRequest_Start) ProtoMessage() {}
 
 func (x *WriteArchiveRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[27]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2240,7 @@ type WatchResponse_Change struct {
 
 func (x *WatchResponse_Change) Reset() {
 	*x = WatchResponse_Change{}
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[28]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2252,7 @@ func (x *WatchResponse_Change) String() string {
 func (*WatchResponse_Change) ProtoMessage() {}
 
 func (x *WatchResponse_Change) ProtoReflect() protoreflect.Message {
-	mi := &file_sandgate_helper_v1_file_proto_msgTypes[28]
+	mi := &file_sandgate_helper_v1_file_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,17 +2310,19 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\x04etag\x18\v \x01(\tR\x04etag\"M\n" +
 	"\fPrecondition\x12\x19\n" +
 	"\bif_match\x18\x01 \x03(\tR\aifMatch\x12\"\n" +
-	"\rif_none_match\x18\x02 \x01(\bR\vifNoneMatch\"9\n" +
+	"\rif_none_match\x18\x02 \x01(\bR\vifNoneMatch\"M\n" +
 	"\vStatRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x16\n" +
-	"\x06follow\x18\x02 \x01(\bR\x06follow\"?\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"?\n" +
 	"\fStatResponse\x12/\n" +
-	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\"e\n" +
+	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\"y\n" +
 	"\vListRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x14\n" +
 	"\x05depth\x18\x02 \x01(\x05R\x05depth\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06cursor\x18\x04 \x01(\fR\x06cursor\"d\n" +
+	"\x06cursor\x18\x04 \x01(\fR\x06cursor\x12\x12\n" +
+	"\x04user\x18\x05 \x01(\tR\x04user\"d\n" +
 	"\fListResponse\x123\n" +
 	"\aentries\x18\x01 \x03(\v2\x19.sandgate.helper.v1.EntryR\aentries\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\fR\n" +
@@ -1974,11 +2331,12 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\x05start\x18\x01 \x01(\x03H\x00R\x05start\x88\x01\x01\x12\x1b\n" +
 	"\x06length\x18\x02 \x01(\x03H\x01R\x06length\x88\x01\x01B\b\n" +
 	"\x06_startB\t\n" +
-	"\a_length\"q\n" +
+	"\a_length\"\x85\x01\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x123\n" +
 	"\x05range\x18\x02 \x01(\v2\x1d.sandgate.helper.v1.ByteRangeR\x05range\x12\x19\n" +
-	"\bif_range\x18\x03 \x01(\tR\aifRange\"\x81\x02\n" +
+	"\bif_range\x18\x03 \x01(\tR\aifRange\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\"\x81\x02\n" +
 	"\fReadResponse\x12>\n" +
 	"\x05start\x18\x01 \x01(\v2&.sandgate.helper.v1.ReadResponse.StartH\x00R\x05start\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x1a\x92\x01\n" +
@@ -1988,45 +2346,50 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x18\n" +
 	"\apartial\x18\x04 \x01(\bR\apartialB\t\n" +
 	"\a_lengthB\x06\n" +
-	"\x04part\"\xc8\x02\n" +
+	"\x04part\"\xdc\x02\n" +
 	"\fWriteRequest\x12>\n" +
 	"\x05start\x18\x01 \x01(\v2&.sandgate.helper.v1.WriteRequest.StartH\x00R\x05start\x12\x19\n" +
 	"\x04data\x18\x02 \x01(\fB\x03\x80\x01\x01H\x00R\x04data\x12\x18\n" +
-	"\x06commit\x18\x03 \x01(\bH\x00R\x06commit\x1a\xba\x01\n" +
+	"\x06commit\x18\x03 \x01(\bH\x00R\x06commit\x1a\xce\x01\n" +
 	"\x05Start\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x17\n" +
 	"\x04mode\x18\x02 \x01(\rH\x00R\x04mode\x88\x01\x01\x12\x18\n" +
 	"\aparents\x18\x03 \x01(\bR\aparents\x12D\n" +
 	"\fprecondition\x18\x04 \x01(\v2 .sandgate.helper.v1.PreconditionR\fprecondition\x12\x1b\n" +
-	"\tmax_bytes\x18\x05 \x01(\x03R\bmaxBytesB\a\n" +
+	"\tmax_bytes\x18\x05 \x01(\x03R\bmaxBytes\x12\x12\n" +
+	"\x04user\x18\x06 \x01(\tR\x04userB\a\n" +
 	"\x05_modeB\x06\n" +
 	"\x04part\"Z\n" +
 	"\rWriteResponse\x12/\n" +
 	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"f\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"z\n" +
 	"\x14MakeDirectoryRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x17\n" +
 	"\x04mode\x18\x02 \x01(\rH\x00R\x04mode\x88\x01\x01\x12\x18\n" +
-	"\aparents\x18\x03 \x01(\bR\aparentsB\a\n" +
+	"\aparents\x18\x03 \x01(\bR\aparents\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04userB\a\n" +
 	"\x05_mode\"b\n" +
 	"\x15MakeDirectoryResponse\x12/\n" +
 	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"O\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"c\n" +
 	"\vMoveRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\fR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\fR\x02to\x12\x1c\n" +
-	"\toverwrite\x18\x03 \x01(\bR\toverwrite\"?\n" +
+	"\toverwrite\x18\x03 \x01(\bR\toverwrite\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\"?\n" +
 	"\fMoveResponse\x12/\n" +
-	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\"\x87\x01\n" +
+	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\"\x9b\x01\n" +
 	"\rRemoveRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\x12D\n" +
-	"\fprecondition\x18\x03 \x01(\v2 .sandgate.helper.v1.PreconditionR\fprecondition\"\x10\n" +
-	"\x0eRemoveResponse\"~\n" +
+	"\fprecondition\x18\x03 \x01(\v2 .sandgate.helper.v1.PreconditionR\fprecondition\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\"\x10\n" +
+	"\x0eRemoveResponse\"\x92\x01\n" +
 	"\x0eSetModeRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12D\n" +
-	"\fprecondition\x18\x03 \x01(\v2 .sandgate.helper.v1.PreconditionR\fprecondition\"B\n" +
+	"\fprecondition\x18\x03 \x01(\v2 .sandgate.helper.v1.PreconditionR\fprecondition\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\"B\n" +
 	"\x0fSetModeResponse\x12/\n" +
 	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\"(\n" +
 	"\x12ReadArchiveRequest\x12\x12\n" +
@@ -2042,10 +2405,11 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x02 \x01(\x03R\bmaxBytesB\x06\n" +
 	"\x04part\"0\n" +
 	"\x14WriteArchiveResponse\x12\x18\n" +
-	"\aentries\x18\x01 \x01(\x03R\aentries\"@\n" +
+	"\aentries\x18\x01 \x01(\x03R\aentries\"T\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x1c\n" +
-	"\trecursive\x18\x02 \x01(\bR\trecursive\"\xd6\x01\n" +
+	"\trecursive\x18\x02 \x01(\bR\trecursive\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"\xd6\x01\n" +
 	"\rWatchResponse\x12\x16\n" +
 	"\x05ready\x18\x01 \x01(\bH\x00R\x05ready\x12B\n" +
 	"\x06change\x18\x02 \x01(\v2(.sandgate.helper.v1.WatchResponse.ChangeH\x00R\x06change\x1a`\n" +
@@ -2053,7 +2417,20 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\x0e2\x1e.sandgate.helper.v1.ChangeTypeR\x04type\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\fR\x02toB\a\n" +
-	"\x05event*\x84\x01\n" +
+	"\x05event\"\\\n" +
+	"\x14CreateWatcherRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x1c\n" +
+	"\trecursive\x18\x02 \x01(\bR\trecursive\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"'\n" +
+	"\x15CreateWatcherResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"+\n" +
+	"\x19TakeWatcherChangesRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"`\n" +
+	"\x1aTakeWatcherChangesResponse\x12B\n" +
+	"\achanges\x18\x01 \x03(\v2(.sandgate.helper.v1.WatchResponse.ChangeR\achanges\"&\n" +
+	"\x14RemoveWatcherRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x17\n" +
+	"\x15RemoveWatcherResponse*\x84\x01\n" +
 	"\tEntryType\x12\x1a\n" +
 	"\x16ENTRY_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fENTRY_TYPE_FILE\x10\x01\x12\x18\n" +
@@ -2068,7 +2445,8 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\x12CHANGE_TYPE_DELETE\x10\x03\x12\x14\n" +
 	"\x10CHANGE_TYPE_MOVE\x10\x04\x12\x16\n" +
 	"\x12CHANGE_TYPE_ATTRIB\x10\x05\x12\x18\n" +
-	"\x14CHANGE_TYPE_OVERFLOW\x10\x062\xc6\a\n" +
+	"\x14CHANGE_TYPE_OVERFLOW\x10\x062\x87\n" +
+	"\n" +
 	"\vFileService\x12N\n" +
 	"\x04Stat\x12\x1f.sandgate.helper.v1.StatRequest\x1a .sandgate.helper.v1.StatResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\x04List\x12\x1f.sandgate.helper.v1.ListRequest\x1a .sandgate.helper.v1.ListResponse\"\x03\x90\x02\x01\x12P\n" +
@@ -2080,7 +2458,10 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\aSetMode\x12\".sandgate.helper.v1.SetModeRequest\x1a#.sandgate.helper.v1.SetModeResponse\x12e\n" +
 	"\vReadArchive\x12&.sandgate.helper.v1.ReadArchiveRequest\x1a'.sandgate.helper.v1.ReadArchiveResponse\"\x03\x90\x02\x010\x01\x12c\n" +
 	"\fWriteArchive\x12'.sandgate.helper.v1.WriteArchiveRequest\x1a(.sandgate.helper.v1.WriteArchiveResponse(\x01\x12S\n" +
-	"\x05Watch\x12 .sandgate.helper.v1.WatchRequest\x1a!.sandgate.helper.v1.WatchResponse\"\x03\x90\x02\x010\x01B#Z!sandgate/helper/internal/helperv1b\x06proto3"
+	"\x05Watch\x12 .sandgate.helper.v1.WatchRequest\x1a!.sandgate.helper.v1.WatchResponse\"\x03\x90\x02\x010\x01\x12d\n" +
+	"\rCreateWatcher\x12(.sandgate.helper.v1.CreateWatcherRequest\x1a).sandgate.helper.v1.CreateWatcherResponse\x12s\n" +
+	"\x12TakeWatcherChanges\x12-.sandgate.helper.v1.TakeWatcherChangesRequest\x1a..sandgate.helper.v1.TakeWatcherChangesResponse\x12d\n" +
+	"\rRemoveWatcher\x12(.sandgate.helper.v1.RemoveWatcherRequest\x1a).sandgate.helper.v1.RemoveWatcherResponseB#Z!sandgate/helper/internal/helperv1b\x06proto3"
 
 var (
 	file_sandgate_helper_v1_file_proto_rawDescOnce sync.Once
@@ -2095,87 +2476,100 @@ func file_sandgate_helper_v1_file_proto_rawDescGZIP() []byte {
 }
 
 var file_sandgate_helper_v1_file_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_sandgate_helper_v1_file_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_sandgate_helper_v1_file_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_sandgate_helper_v1_file_proto_goTypes = []any{
-	(EntryType)(0),                    // 0: sandgate.helper.v1.EntryType
-	(ChangeType)(0),                   // 1: sandgate.helper.v1.ChangeType
-	(*Entry)(nil),                     // 2: sandgate.helper.v1.Entry
-	(*Precondition)(nil),              // 3: sandgate.helper.v1.Precondition
-	(*StatRequest)(nil),               // 4: sandgate.helper.v1.StatRequest
-	(*StatResponse)(nil),              // 5: sandgate.helper.v1.StatResponse
-	(*ListRequest)(nil),               // 6: sandgate.helper.v1.ListRequest
-	(*ListResponse)(nil),              // 7: sandgate.helper.v1.ListResponse
-	(*ByteRange)(nil),                 // 8: sandgate.helper.v1.ByteRange
-	(*ReadRequest)(nil),               // 9: sandgate.helper.v1.ReadRequest
-	(*ReadResponse)(nil),              // 10: sandgate.helper.v1.ReadResponse
-	(*WriteRequest)(nil),              // 11: sandgate.helper.v1.WriteRequest
-	(*WriteResponse)(nil),             // 12: sandgate.helper.v1.WriteResponse
-	(*MakeDirectoryRequest)(nil),      // 13: sandgate.helper.v1.MakeDirectoryRequest
-	(*MakeDirectoryResponse)(nil),     // 14: sandgate.helper.v1.MakeDirectoryResponse
-	(*MoveRequest)(nil),               // 15: sandgate.helper.v1.MoveRequest
-	(*MoveResponse)(nil),              // 16: sandgate.helper.v1.MoveResponse
-	(*RemoveRequest)(nil),             // 17: sandgate.helper.v1.RemoveRequest
-	(*RemoveResponse)(nil),            // 18: sandgate.helper.v1.RemoveResponse
-	(*SetModeRequest)(nil),            // 19: sandgate.helper.v1.SetModeRequest
-	(*SetModeResponse)(nil),           // 20: sandgate.helper.v1.SetModeResponse
-	(*ReadArchiveRequest)(nil),        // 21: sandgate.helper.v1.ReadArchiveRequest
-	(*ReadArchiveResponse)(nil),       // 22: sandgate.helper.v1.ReadArchiveResponse
-	(*WriteArchiveRequest)(nil),       // 23: sandgate.helper.v1.WriteArchiveRequest
-	(*WriteArchiveResponse)(nil),      // 24: sandgate.helper.v1.WriteArchiveResponse
-	(*WatchRequest)(nil),              // 25: sandgate.helper.v1.WatchRequest
-	(*WatchResponse)(nil),             // 26: sandgate.helper.v1.WatchResponse
-	(*ReadResponse_Start)(nil),        // 27: sandgate.helper.v1.ReadResponse.Start
-	(*WriteRequest_Start)(nil),        // 28: sandgate.helper.v1.WriteRequest.Start
-	(*WriteArchiveRequest_Start)(nil), // 29: sandgate.helper.v1.WriteArchiveRequest.Start
-	(*WatchResponse_Change)(nil),      // 30: sandgate.helper.v1.WatchResponse.Change
-	(*timestamppb.Timestamp)(nil),     // 31: google.protobuf.Timestamp
+	(EntryType)(0),                     // 0: sandgate.helper.v1.EntryType
+	(ChangeType)(0),                    // 1: sandgate.helper.v1.ChangeType
+	(*Entry)(nil),                      // 2: sandgate.helper.v1.Entry
+	(*Precondition)(nil),               // 3: sandgate.helper.v1.Precondition
+	(*StatRequest)(nil),                // 4: sandgate.helper.v1.StatRequest
+	(*StatResponse)(nil),               // 5: sandgate.helper.v1.StatResponse
+	(*ListRequest)(nil),                // 6: sandgate.helper.v1.ListRequest
+	(*ListResponse)(nil),               // 7: sandgate.helper.v1.ListResponse
+	(*ByteRange)(nil),                  // 8: sandgate.helper.v1.ByteRange
+	(*ReadRequest)(nil),                // 9: sandgate.helper.v1.ReadRequest
+	(*ReadResponse)(nil),               // 10: sandgate.helper.v1.ReadResponse
+	(*WriteRequest)(nil),               // 11: sandgate.helper.v1.WriteRequest
+	(*WriteResponse)(nil),              // 12: sandgate.helper.v1.WriteResponse
+	(*MakeDirectoryRequest)(nil),       // 13: sandgate.helper.v1.MakeDirectoryRequest
+	(*MakeDirectoryResponse)(nil),      // 14: sandgate.helper.v1.MakeDirectoryResponse
+	(*MoveRequest)(nil),                // 15: sandgate.helper.v1.MoveRequest
+	(*MoveResponse)(nil),               // 16: sandgate.helper.v1.MoveResponse
+	(*RemoveRequest)(nil),              // 17: sandgate.helper.v1.RemoveRequest
+	(*RemoveResponse)(nil),             // 18: sandgate.helper.v1.RemoveResponse
+	(*SetModeRequest)(nil),             // 19: sandgate.helper.v1.SetModeRequest
+	(*SetModeResponse)(nil),            // 20: sandgate.helper.v1.SetModeResponse
+	(*ReadArchiveRequest)(nil),         // 21: sandgate.helper.v1.ReadArchiveRequest
+	(*ReadArchiveResponse)(nil),        // 22: sandgate.helper.v1.ReadArchiveResponse
+	(*WriteArchiveRequest)(nil),        // 23: sandgate.helper.v1.WriteArchiveRequest
+	(*WriteArchiveResponse)(nil),       // 24: sandgate.helper.v1.WriteArchiveResponse
+	(*WatchRequest)(nil),               // 25: sandgate.helper.v1.WatchRequest
+	(*WatchResponse)(nil),              // 26: sandgate.helper.v1.WatchResponse
+	(*CreateWatcherRequest)(nil),       // 27: sandgate.helper.v1.CreateWatcherRequest
+	(*CreateWatcherResponse)(nil),      // 28: sandgate.helper.v1.CreateWatcherResponse
+	(*TakeWatcherChangesRequest)(nil),  // 29: sandgate.helper.v1.TakeWatcherChangesRequest
+	(*TakeWatcherChangesResponse)(nil), // 30: sandgate.helper.v1.TakeWatcherChangesResponse
+	(*RemoveWatcherRequest)(nil),       // 31: sandgate.helper.v1.RemoveWatcherRequest
+	(*RemoveWatcherResponse)(nil),      // 32: sandgate.helper.v1.RemoveWatcherResponse
+	(*ReadResponse_Start)(nil),         // 33: sandgate.helper.v1.ReadResponse.Start
+	(*WriteRequest_Start)(nil),         // 34: sandgate.helper.v1.WriteRequest.Start
+	(*WriteArchiveRequest_Start)(nil),  // 35: sandgate.helper.v1.WriteArchiveRequest.Start
+	(*WatchResponse_Change)(nil),       // 36: sandgate.helper.v1.WatchResponse.Change
+	(*timestamppb.Timestamp)(nil),      // 37: google.protobuf.Timestamp
 }
 var file_sandgate_helper_v1_file_proto_depIdxs = []int32{
 	0,  // 0: sandgate.helper.v1.Entry.type:type_name -> sandgate.helper.v1.EntryType
-	31, // 1: sandgate.helper.v1.Entry.modified_at:type_name -> google.protobuf.Timestamp
+	37, // 1: sandgate.helper.v1.Entry.modified_at:type_name -> google.protobuf.Timestamp
 	2,  // 2: sandgate.helper.v1.StatResponse.entry:type_name -> sandgate.helper.v1.Entry
 	2,  // 3: sandgate.helper.v1.ListResponse.entries:type_name -> sandgate.helper.v1.Entry
 	8,  // 4: sandgate.helper.v1.ReadRequest.range:type_name -> sandgate.helper.v1.ByteRange
-	27, // 5: sandgate.helper.v1.ReadResponse.start:type_name -> sandgate.helper.v1.ReadResponse.Start
-	28, // 6: sandgate.helper.v1.WriteRequest.start:type_name -> sandgate.helper.v1.WriteRequest.Start
+	33, // 5: sandgate.helper.v1.ReadResponse.start:type_name -> sandgate.helper.v1.ReadResponse.Start
+	34, // 6: sandgate.helper.v1.WriteRequest.start:type_name -> sandgate.helper.v1.WriteRequest.Start
 	2,  // 7: sandgate.helper.v1.WriteResponse.entry:type_name -> sandgate.helper.v1.Entry
 	2,  // 8: sandgate.helper.v1.MakeDirectoryResponse.entry:type_name -> sandgate.helper.v1.Entry
 	2,  // 9: sandgate.helper.v1.MoveResponse.entry:type_name -> sandgate.helper.v1.Entry
 	3,  // 10: sandgate.helper.v1.RemoveRequest.precondition:type_name -> sandgate.helper.v1.Precondition
 	3,  // 11: sandgate.helper.v1.SetModeRequest.precondition:type_name -> sandgate.helper.v1.Precondition
 	2,  // 12: sandgate.helper.v1.SetModeResponse.entry:type_name -> sandgate.helper.v1.Entry
-	29, // 13: sandgate.helper.v1.WriteArchiveRequest.start:type_name -> sandgate.helper.v1.WriteArchiveRequest.Start
-	30, // 14: sandgate.helper.v1.WatchResponse.change:type_name -> sandgate.helper.v1.WatchResponse.Change
-	2,  // 15: sandgate.helper.v1.ReadResponse.Start.entry:type_name -> sandgate.helper.v1.Entry
-	3,  // 16: sandgate.helper.v1.WriteRequest.Start.precondition:type_name -> sandgate.helper.v1.Precondition
-	1,  // 17: sandgate.helper.v1.WatchResponse.Change.type:type_name -> sandgate.helper.v1.ChangeType
-	4,  // 18: sandgate.helper.v1.FileService.Stat:input_type -> sandgate.helper.v1.StatRequest
-	6,  // 19: sandgate.helper.v1.FileService.List:input_type -> sandgate.helper.v1.ListRequest
-	9,  // 20: sandgate.helper.v1.FileService.Read:input_type -> sandgate.helper.v1.ReadRequest
-	11, // 21: sandgate.helper.v1.FileService.Write:input_type -> sandgate.helper.v1.WriteRequest
-	13, // 22: sandgate.helper.v1.FileService.MakeDirectory:input_type -> sandgate.helper.v1.MakeDirectoryRequest
-	15, // 23: sandgate.helper.v1.FileService.Move:input_type -> sandgate.helper.v1.MoveRequest
-	17, // 24: sandgate.helper.v1.FileService.Remove:input_type -> sandgate.helper.v1.RemoveRequest
-	19, // 25: sandgate.helper.v1.FileService.SetMode:input_type -> sandgate.helper.v1.SetModeRequest
-	21, // 26: sandgate.helper.v1.FileService.ReadArchive:input_type -> sandgate.helper.v1.ReadArchiveRequest
-	23, // 27: sandgate.helper.v1.FileService.WriteArchive:input_type -> sandgate.helper.v1.WriteArchiveRequest
-	25, // 28: sandgate.helper.v1.FileService.Watch:input_type -> sandgate.helper.v1.WatchRequest
-	5,  // 29: sandgate.helper.v1.FileService.Stat:output_type -> sandgate.helper.v1.StatResponse
-	7,  // 30: sandgate.helper.v1.FileService.List:output_type -> sandgate.helper.v1.ListResponse
-	10, // 31: sandgate.helper.v1.FileService.Read:output_type -> sandgate.helper.v1.ReadResponse
-	12, // 32: sandgate.helper.v1.FileService.Write:output_type -> sandgate.helper.v1.WriteResponse
-	14, // 33: sandgate.helper.v1.FileService.MakeDirectory:output_type -> sandgate.helper.v1.MakeDirectoryResponse
-	16, // 34: sandgate.helper.v1.FileService.Move:output_type -> sandgate.helper.v1.MoveResponse
-	18, // 35: sandgate.helper.v1.FileService.Remove:output_type -> sandgate.helper.v1.RemoveResponse
-	20, // 36: sandgate.helper.v1.FileService.SetMode:output_type -> sandgate.helper.v1.SetModeResponse
-	22, // 37: sandgate.helper.v1.FileService.ReadArchive:output_type -> sandgate.helper.v1.ReadArchiveResponse
-	24, // 38: sandgate.helper.v1.FileService.WriteArchive:output_type -> sandgate.helper.v1.WriteArchiveResponse
-	26, // 39: sandgate.helper.v1.FileService.Watch:output_type -> sandgate.helper.v1.WatchResponse
-	29, // [29:40] is the sub-list for method output_type
-	18, // [18:29] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	35, // 13: sandgate.helper.v1.WriteArchiveRequest.start:type_name -> sandgate.helper.v1.WriteArchiveRequest.Start
+	36, // 14: sandgate.helper.v1.WatchResponse.change:type_name -> sandgate.helper.v1.WatchResponse.Change
+	36, // 15: sandgate.helper.v1.TakeWatcherChangesResponse.changes:type_name -> sandgate.helper.v1.WatchResponse.Change
+	2,  // 16: sandgate.helper.v1.ReadResponse.Start.entry:type_name -> sandgate.helper.v1.Entry
+	3,  // 17: sandgate.helper.v1.WriteRequest.Start.precondition:type_name -> sandgate.helper.v1.Precondition
+	1,  // 18: sandgate.helper.v1.WatchResponse.Change.type:type_name -> sandgate.helper.v1.ChangeType
+	4,  // 19: sandgate.helper.v1.FileService.Stat:input_type -> sandgate.helper.v1.StatRequest
+	6,  // 20: sandgate.helper.v1.FileService.List:input_type -> sandgate.helper.v1.ListRequest
+	9,  // 21: sandgate.helper.v1.FileService.Read:input_type -> sandgate.helper.v1.ReadRequest
+	11, // 22: sandgate.helper.v1.FileService.Write:input_type -> sandgate.helper.v1.WriteRequest
+	13, // 23: sandgate.helper.v1.FileService.MakeDirectory:input_type -> sandgate.helper.v1.MakeDirectoryRequest
+	15, // 24: sandgate.helper.v1.FileService.Move:input_type -> sandgate.helper.v1.MoveRequest
+	17, // 25: sandgate.helper.v1.FileService.Remove:input_type -> sandgate.helper.v1.RemoveRequest
+	19, // 26: sandgate.helper.v1.FileService.SetMode:input_type -> sandgate.helper.v1.SetModeRequest
+	21, // 27: sandgate.helper.v1.FileService.ReadArchive:input_type -> sandgate.helper.v1.ReadArchiveRequest
+	23, // 28: sandgate.helper.v1.FileService.WriteArchive:input_type -> sandgate.helper.v1.WriteArchiveRequest
+	25, // 29: sandgate.helper.v1.FileService.Watch:input_type -> sandgate.helper.v1.WatchRequest
+	27, // 30: sandgate.helper.v1.FileService.CreateWatcher:input_type -> sandgate.helper.v1.CreateWatcherRequest
+	29, // 31: sandgate.helper.v1.FileService.TakeWatcherChanges:input_type -> sandgate.helper.v1.TakeWatcherChangesRequest
+	31, // 32: sandgate.helper.v1.FileService.RemoveWatcher:input_type -> sandgate.helper.v1.RemoveWatcherRequest
+	5,  // 33: sandgate.helper.v1.FileService.Stat:output_type -> sandgate.helper.v1.StatResponse
+	7,  // 34: sandgate.helper.v1.FileService.List:output_type -> sandgate.helper.v1.ListResponse
+	10, // 35: sandgate.helper.v1.FileService.Read:output_type -> sandgate.helper.v1.ReadResponse
+	12, // 36: sandgate.helper.v1.FileService.Write:output_type -> sandgate.helper.v1.WriteResponse
+	14, // 37: sandgate.helper.v1.FileService.MakeDirectory:output_type -> sandgate.helper.v1.MakeDirectoryResponse
+	16, // 38: sandgate.helper.v1.FileService.Move:output_type -> sandgate.helper.v1.MoveResponse
+	18, // 39: sandgate.helper.v1.FileService.Remove:output_type -> sandgate.helper.v1.RemoveResponse
+	20, // 40: sandgate.helper.v1.FileService.SetMode:output_type -> sandgate.helper.v1.SetModeResponse
+	22, // 41: sandgate.helper.v1.FileService.ReadArchive:output_type -> sandgate.helper.v1.ReadArchiveResponse
+	24, // 42: sandgate.helper.v1.FileService.WriteArchive:output_type -> sandgate.helper.v1.WriteArchiveResponse
+	26, // 43: sandgate.helper.v1.FileService.Watch:output_type -> sandgate.helper.v1.WatchResponse
+	28, // 44: sandgate.helper.v1.FileService.CreateWatcher:output_type -> sandgate.helper.v1.CreateWatcherResponse
+	30, // 45: sandgate.helper.v1.FileService.TakeWatcherChanges:output_type -> sandgate.helper.v1.TakeWatcherChangesResponse
+	32, // 46: sandgate.helper.v1.FileService.RemoveWatcher:output_type -> sandgate.helper.v1.RemoveWatcherResponse
+	33, // [33:47] is the sub-list for method output_type
+	19, // [19:33] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_sandgate_helper_v1_file_proto_init() }
@@ -2203,15 +2597,15 @@ func file_sandgate_helper_v1_file_proto_init() {
 		(*WatchResponse_Ready)(nil),
 		(*WatchResponse_Change_)(nil),
 	}
-	file_sandgate_helper_v1_file_proto_msgTypes[25].OneofWrappers = []any{}
-	file_sandgate_helper_v1_file_proto_msgTypes[26].OneofWrappers = []any{}
+	file_sandgate_helper_v1_file_proto_msgTypes[31].OneofWrappers = []any{}
+	file_sandgate_helper_v1_file_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandgate_helper_v1_file_proto_rawDesc), len(file_sandgate_helper_v1_file_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -61,6 +61,10 @@ const (
 	Reason_REASON_TOO_LARGE   Reason = 21
 	// Nothing listens on the port.
 	Reason_REASON_NOT_LISTENING Reason = 22
+	// No watcher has that id, or it ended for want of use.
+	Reason_REASON_WATCHER_NOT_FOUND Reason = 23
+	// 32 watchers are open already.
+	Reason_REASON_TOO_MANY_WATCHERS Reason = 24
 )
 
 // Enum value maps for Reason.
@@ -89,6 +93,8 @@ var (
 		20: "REASON_BAD_ARCHIVE",
 		21: "REASON_TOO_LARGE",
 		22: "REASON_NOT_LISTENING",
+		23: "REASON_WATCHER_NOT_FOUND",
+		24: "REASON_TOO_MANY_WATCHERS",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":           0,
@@ -114,6 +120,8 @@ var (
 		"REASON_BAD_ARCHIVE":           20,
 		"REASON_TOO_LARGE":             21,
 		"REASON_NOT_LISTENING":         22,
+		"REASON_WATCHER_NOT_FOUND":     23,
+		"REASON_TOO_MANY_WATCHERS":     24,
 	}
 )
 
@@ -182,7 +190,7 @@ func (*GetInfoRequest) Descriptor() ([]byte, []int) {
 
 type GetInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows by one with every change of this contract; the first is 1.
+	// Grows by one with every change of this contract; the first is 1. 2: `user` of files, GetUser, watchers.
 	Version int32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Of the helper's own process. Another pid later on means that the helper was killed and all that ran is lost.
 	Pid int32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -268,13 +276,119 @@ func (x *GetInfoResponse) GetCwd() string {
 	return ""
 }
 
+type GetUserRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name, uid, or `uid:gid`. Empty: the image's.
+	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUserRequest) Reset() {
+	*x = GetUserRequest{}
+	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUserRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUserRequest) ProtoMessage() {}
+
+func (x *GetUserRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUserRequest.ProtoReflect.Descriptor instead.
+func (*GetUserRequest) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_helper_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GetUserRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+type GetUserResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   uint32                 `protobuf:"varint,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid   uint32                 `protobuf:"varint,2,opt,name=gid,proto3" json:"gid,omitempty"`
+	// `HOME` of its commands.
+	Home          string `protobuf:"bytes,3,opt,name=home,proto3" json:"home,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUserResponse) Reset() {
+	*x = GetUserResponse{}
+	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUserResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUserResponse) ProtoMessage() {}
+
+func (x *GetUserResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUserResponse.ProtoReflect.Descriptor instead.
+func (*GetUserResponse) Descriptor() ([]byte, []int) {
+	return file_sandgate_helper_v1_helper_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetUserResponse) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *GetUserResponse) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *GetUserResponse) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
 // The one detail of every error that the helper makes.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=sandgate.helper.v1.Reason" json:"reason,omitempty"`
 	// `ENOSPC`, of REASON_ERRNO, REASON_START_FAILED and REASON_CWD_NOT_A_DIRECTORY.
 	Errno string `protobuf:"bytes,2,opt,name=errno,proto3" json:"errno,omitempty"`
-	// Of REASON_INVALID.
+	// Of REASON_INVALID, and of REASON_USER_UNKNOWN unless it is a command's.
 	Field         string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -282,7 +396,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[2]
+	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +408,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[2]
+	mi := &file_sandgate_helper_v1_helper_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +421,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_sandgate_helper_v1_helper_proto_rawDescGZIP(), []int{2}
+	return file_sandgate_helper_v1_helper_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ErrorDetail) GetReason() Reason {
@@ -344,11 +458,17 @@ const file_sandgate_helper_v1_helper_proto_rawDesc = "" +
 	"instanceId\x12\x10\n" +
 	"\x03uid\x18\x04 \x01(\x05R\x03uid\x12\x10\n" +
 	"\x03gid\x18\x05 \x01(\x05R\x03gid\x12\x10\n" +
-	"\x03cwd\x18\x06 \x01(\tR\x03cwd\"m\n" +
+	"\x03cwd\x18\x06 \x01(\tR\x03cwd\"$\n" +
+	"\x0eGetUserRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\"I\n" +
+	"\x0fGetUserResponse\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\x02 \x01(\rR\x03gid\x12\x12\n" +
+	"\x04home\x18\x03 \x01(\tR\x04home\"m\n" +
 	"\vErrorDetail\x122\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1a.sandgate.helper.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05errno\x18\x02 \x01(\tR\x05errno\x12\x14\n" +
-	"\x05field\x18\x03 \x01(\tR\x05field*\xda\x04\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field*\x96\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fREASON_ERRNO\x10\x01\x12\x1c\n" +
@@ -373,9 +493,12 @@ const file_sandgate_helper_v1_helper_proto_rawDesc = "" +
 	"\x1cREASON_RANGE_NOT_SATISFIABLE\x10\x13\x12\x16\n" +
 	"\x12REASON_BAD_ARCHIVE\x10\x14\x12\x14\n" +
 	"\x10REASON_TOO_LARGE\x10\x15\x12\x18\n" +
-	"\x14REASON_NOT_LISTENING\x10\x162h\n" +
+	"\x14REASON_NOT_LISTENING\x10\x16\x12\x1c\n" +
+	"\x18REASON_WATCHER_NOT_FOUND\x10\x17\x12\x1c\n" +
+	"\x18REASON_TOO_MANY_WATCHERS\x10\x182\xc1\x01\n" +
 	"\rHelperService\x12W\n" +
-	"\aGetInfo\x12\".sandgate.helper.v1.GetInfoRequest\x1a#.sandgate.helper.v1.GetInfoResponse\"\x03\x90\x02\x01B#Z!sandgate/helper/internal/helperv1b\x06proto3"
+	"\aGetInfo\x12\".sandgate.helper.v1.GetInfoRequest\x1a#.sandgate.helper.v1.GetInfoResponse\"\x03\x90\x02\x01\x12W\n" +
+	"\aGetUser\x12\".sandgate.helper.v1.GetUserRequest\x1a#.sandgate.helper.v1.GetUserResponse\"\x03\x90\x02\x01B#Z!sandgate/helper/internal/helperv1b\x06proto3"
 
 var (
 	file_sandgate_helper_v1_helper_proto_rawDescOnce sync.Once
@@ -390,19 +513,23 @@ func file_sandgate_helper_v1_helper_proto_rawDescGZIP() []byte {
 }
 
 var file_sandgate_helper_v1_helper_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sandgate_helper_v1_helper_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_sandgate_helper_v1_helper_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_sandgate_helper_v1_helper_proto_goTypes = []any{
 	(Reason)(0),             // 0: sandgate.helper.v1.Reason
 	(*GetInfoRequest)(nil),  // 1: sandgate.helper.v1.GetInfoRequest
 	(*GetInfoResponse)(nil), // 2: sandgate.helper.v1.GetInfoResponse
-	(*ErrorDetail)(nil),     // 3: sandgate.helper.v1.ErrorDetail
+	(*GetUserRequest)(nil),  // 3: sandgate.helper.v1.GetUserRequest
+	(*GetUserResponse)(nil), // 4: sandgate.helper.v1.GetUserResponse
+	(*ErrorDetail)(nil),     // 5: sandgate.helper.v1.ErrorDetail
 }
 var file_sandgate_helper_v1_helper_proto_depIdxs = []int32{
 	0, // 0: sandgate.helper.v1.ErrorDetail.reason:type_name -> sandgate.helper.v1.Reason
 	1, // 1: sandgate.helper.v1.HelperService.GetInfo:input_type -> sandgate.helper.v1.GetInfoRequest
-	2, // 2: sandgate.helper.v1.HelperService.GetInfo:output_type -> sandgate.helper.v1.GetInfoResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
+	3, // 2: sandgate.helper.v1.HelperService.GetUser:input_type -> sandgate.helper.v1.GetUserRequest
+	2, // 3: sandgate.helper.v1.HelperService.GetInfo:output_type -> sandgate.helper.v1.GetInfoResponse
+	4, // 4: sandgate.helper.v1.HelperService.GetUser:output_type -> sandgate.helper.v1.GetUserResponse
+	3, // [3:5] is the sub-list for method output_type
+	1, // [1:3] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -419,7 +546,7 @@ func file_sandgate_helper_v1_helper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandgate_helper_v1_helper_proto_rawDesc), len(file_sandgate_helper_v1_helper_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -12,6 +11,7 @@ import (
 
 	"sandgate/helper/internal/failure"
 	"sandgate/helper/internal/helperv1"
+	"sandgate/helper/internal/identity"
 	"sandgate/helper/internal/reaper"
 	"sandgate/helper/internal/userdb"
 )
@@ -87,26 +87,16 @@ func candidates(program string, env []string) []string {
 	return found
 }
 
-func (surroundings *Surroundings) credential(name string) (*reaper.Credential, string, error) {
-	own := os.Geteuid()
-	if name == "" {
-		return nil, "", nil
-	}
-	user, err := surroundings.Users.Find(name)
+// User answers the user of a command, nil for the image's own, and its home folder.
+func (surroundings *Surroundings) User(name, field string) (user *userdb.User, home string, err error) {
+	user, err = identity.Find(surroundings.Users, name, field)
 	if err != nil {
-		return nil, "", failure.New(helperv1.Reason_REASON_USER_UNKNOWN, "the sandbox has no such user or group")
+		return nil, "", err
 	}
-	if own != 0 {
-		if int(user.UID) != own || int(user.GID) != os.Getegid() {
-			return nil, "", failure.New(helperv1.Reason_REASON_USER_NOT_PERMITTED, "only root can become another user")
-		}
-		return nil, "", nil
+	if home, set := lookup(surroundings.Env, "HOME"); set && user == nil {
+		return nil, home, nil
 	}
-	home := user.Home
-	if home == "" {
-		home = "/"
-	}
-	return &reaper.Credential{UID: user.UID, GID: user.GID, Groups: user.Groups}, home, nil
+	return user, identity.Home(surroundings.Users, user), nil
 }
 
 // request is what the reaper is told; its errors are of the contract.
@@ -114,20 +104,15 @@ func (surroundings *Surroundings) request(command *helperv1.Command) (reaper.Req
 	if err := check(command); err != nil {
 		return reaper.Request{}, err
 	}
-	credential, home, err := surroundings.credential(command.User)
+	user, home, err := surroundings.User(command.User, "")
 	if err != nil {
 		return reaper.Request{}, err
 	}
-	env := surroundings.Env
-	if credential != nil {
-		env = with(env, "HOME", home)
-	} else if _, set := lookup(env, "HOME"); !set {
-		home := "/"
-		if user, err := surroundings.Users.Find(strconv.Itoa(os.Geteuid())); err == nil && user.Home != "" {
-			home = user.Home
-		}
-		env = with(env, "HOME", home)
+	var credential *reaper.Credential
+	if user != nil {
+		credential = &reaper.Credential{UID: user.UID, GID: user.GID, Groups: user.Groups}
 	}
+	env := with(surroundings.Env, "HOME", home)
 	if command.Terminal != nil {
 		env = with(env, "TERM", "xterm-256color")
 	}

@@ -57,6 +57,15 @@ const (
 	FileServiceWriteArchiveProcedure = "/sandgate.helper.v1.FileService/WriteArchive"
 	// FileServiceWatchProcedure is the fully-qualified name of the FileService's Watch RPC.
 	FileServiceWatchProcedure = "/sandgate.helper.v1.FileService/Watch"
+	// FileServiceCreateWatcherProcedure is the fully-qualified name of the FileService's CreateWatcher
+	// RPC.
+	FileServiceCreateWatcherProcedure = "/sandgate.helper.v1.FileService/CreateWatcher"
+	// FileServiceTakeWatcherChangesProcedure is the fully-qualified name of the FileService's
+	// TakeWatcherChanges RPC.
+	FileServiceTakeWatcherChangesProcedure = "/sandgate.helper.v1.FileService/TakeWatcherChanges"
+	// FileServiceRemoveWatcherProcedure is the fully-qualified name of the FileService's RemoveWatcher
+	// RPC.
+	FileServiceRemoveWatcherProcedure = "/sandgate.helper.v1.FileService/RemoveWatcher"
 )
 
 // FileServiceClient is a client for the sandgate.helper.v1.FileService service.
@@ -81,6 +90,12 @@ type FileServiceClient interface {
 	WriteArchive(context.Context) (*connect.ClientStreamForClientSimple[helperv1.WriteArchiveRequest, helperv1.WriteArchiveResponse], error)
 	// First `ready`, then the changes.
 	Watch(context.Context, *helperv1.WatchRequest) (*connect.ServerStreamForClient[helperv1.WatchResponse], error)
+	// A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open, and one that
+	// nobody asks for 5 minutes ends.
+	CreateWatcher(context.Context, *helperv1.CreateWatcherRequest) (*helperv1.CreateWatcherResponse, error)
+	// The changes since the last call, all that were done before this one included. Each is told once.
+	TakeWatcherChanges(context.Context, *helperv1.TakeWatcherChangesRequest) (*helperv1.TakeWatcherChangesResponse, error)
+	RemoveWatcher(context.Context, *helperv1.RemoveWatcherRequest) (*helperv1.RemoveWatcherResponse, error)
 }
 
 // NewFileServiceClient constructs a client for the sandgate.helper.v1.FileService service. By
@@ -165,22 +180,43 @@ func NewFileServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		createWatcher: connect.NewClient[helperv1.CreateWatcherRequest, helperv1.CreateWatcherResponse](
+			httpClient,
+			baseURL+FileServiceCreateWatcherProcedure,
+			connect.WithSchema(fileServiceMethods.ByName("CreateWatcher")),
+			connect.WithClientOptions(opts...),
+		),
+		takeWatcherChanges: connect.NewClient[helperv1.TakeWatcherChangesRequest, helperv1.TakeWatcherChangesResponse](
+			httpClient,
+			baseURL+FileServiceTakeWatcherChangesProcedure,
+			connect.WithSchema(fileServiceMethods.ByName("TakeWatcherChanges")),
+			connect.WithClientOptions(opts...),
+		),
+		removeWatcher: connect.NewClient[helperv1.RemoveWatcherRequest, helperv1.RemoveWatcherResponse](
+			httpClient,
+			baseURL+FileServiceRemoveWatcherProcedure,
+			connect.WithSchema(fileServiceMethods.ByName("RemoveWatcher")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // fileServiceClient implements FileServiceClient.
 type fileServiceClient struct {
-	stat          *connect.Client[helperv1.StatRequest, helperv1.StatResponse]
-	list          *connect.Client[helperv1.ListRequest, helperv1.ListResponse]
-	read          *connect.Client[helperv1.ReadRequest, helperv1.ReadResponse]
-	write         *connect.Client[helperv1.WriteRequest, helperv1.WriteResponse]
-	makeDirectory *connect.Client[helperv1.MakeDirectoryRequest, helperv1.MakeDirectoryResponse]
-	move          *connect.Client[helperv1.MoveRequest, helperv1.MoveResponse]
-	remove        *connect.Client[helperv1.RemoveRequest, helperv1.RemoveResponse]
-	setMode       *connect.Client[helperv1.SetModeRequest, helperv1.SetModeResponse]
-	readArchive   *connect.Client[helperv1.ReadArchiveRequest, helperv1.ReadArchiveResponse]
-	writeArchive  *connect.Client[helperv1.WriteArchiveRequest, helperv1.WriteArchiveResponse]
-	watch         *connect.Client[helperv1.WatchRequest, helperv1.WatchResponse]
+	stat               *connect.Client[helperv1.StatRequest, helperv1.StatResponse]
+	list               *connect.Client[helperv1.ListRequest, helperv1.ListResponse]
+	read               *connect.Client[helperv1.ReadRequest, helperv1.ReadResponse]
+	write              *connect.Client[helperv1.WriteRequest, helperv1.WriteResponse]
+	makeDirectory      *connect.Client[helperv1.MakeDirectoryRequest, helperv1.MakeDirectoryResponse]
+	move               *connect.Client[helperv1.MoveRequest, helperv1.MoveResponse]
+	remove             *connect.Client[helperv1.RemoveRequest, helperv1.RemoveResponse]
+	setMode            *connect.Client[helperv1.SetModeRequest, helperv1.SetModeResponse]
+	readArchive        *connect.Client[helperv1.ReadArchiveRequest, helperv1.ReadArchiveResponse]
+	writeArchive       *connect.Client[helperv1.WriteArchiveRequest, helperv1.WriteArchiveResponse]
+	watch              *connect.Client[helperv1.WatchRequest, helperv1.WatchResponse]
+	createWatcher      *connect.Client[helperv1.CreateWatcherRequest, helperv1.CreateWatcherResponse]
+	takeWatcherChanges *connect.Client[helperv1.TakeWatcherChangesRequest, helperv1.TakeWatcherChangesResponse]
+	removeWatcher      *connect.Client[helperv1.RemoveWatcherRequest, helperv1.RemoveWatcherResponse]
 }
 
 // Stat calls sandgate.helper.v1.FileService.Stat.
@@ -262,6 +298,33 @@ func (c *fileServiceClient) Watch(ctx context.Context, req *helperv1.WatchReques
 	return c.watch.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// CreateWatcher calls sandgate.helper.v1.FileService.CreateWatcher.
+func (c *fileServiceClient) CreateWatcher(ctx context.Context, req *helperv1.CreateWatcherRequest) (*helperv1.CreateWatcherResponse, error) {
+	response, err := c.createWatcher.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// TakeWatcherChanges calls sandgate.helper.v1.FileService.TakeWatcherChanges.
+func (c *fileServiceClient) TakeWatcherChanges(ctx context.Context, req *helperv1.TakeWatcherChangesRequest) (*helperv1.TakeWatcherChangesResponse, error) {
+	response, err := c.takeWatcherChanges.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveWatcher calls sandgate.helper.v1.FileService.RemoveWatcher.
+func (c *fileServiceClient) RemoveWatcher(ctx context.Context, req *helperv1.RemoveWatcherRequest) (*helperv1.RemoveWatcherResponse, error) {
+	response, err := c.removeWatcher.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // FileServiceHandler is an implementation of the sandgate.helper.v1.FileService service.
 type FileServiceHandler interface {
 	Stat(context.Context, *helperv1.StatRequest) (*helperv1.StatResponse, error)
@@ -284,6 +347,12 @@ type FileServiceHandler interface {
 	WriteArchive(context.Context, *connect.ClientStream[helperv1.WriteArchiveRequest]) (*helperv1.WriteArchiveResponse, error)
 	// First `ready`, then the changes.
 	Watch(context.Context, *helperv1.WatchRequest, *connect.ServerStream[helperv1.WatchResponse]) error
+	// A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open, and one that
+	// nobody asks for 5 minutes ends.
+	CreateWatcher(context.Context, *helperv1.CreateWatcherRequest) (*helperv1.CreateWatcherResponse, error)
+	// The changes since the last call, all that were done before this one included. Each is told once.
+	TakeWatcherChanges(context.Context, *helperv1.TakeWatcherChangesRequest) (*helperv1.TakeWatcherChangesResponse, error)
+	RemoveWatcher(context.Context, *helperv1.RemoveWatcherRequest) (*helperv1.RemoveWatcherResponse, error)
 }
 
 // NewFileServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -364,6 +433,24 @@ func NewFileServiceHandler(svc FileServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fileServiceCreateWatcherHandler := connect.NewUnaryHandlerSimple(
+		FileServiceCreateWatcherProcedure,
+		svc.CreateWatcher,
+		connect.WithSchema(fileServiceMethods.ByName("CreateWatcher")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fileServiceTakeWatcherChangesHandler := connect.NewUnaryHandlerSimple(
+		FileServiceTakeWatcherChangesProcedure,
+		svc.TakeWatcherChanges,
+		connect.WithSchema(fileServiceMethods.ByName("TakeWatcherChanges")),
+		connect.WithHandlerOptions(opts...),
+	)
+	fileServiceRemoveWatcherHandler := connect.NewUnaryHandlerSimple(
+		FileServiceRemoveWatcherProcedure,
+		svc.RemoveWatcher,
+		connect.WithSchema(fileServiceMethods.ByName("RemoveWatcher")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/sandgate.helper.v1.FileService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FileServiceStatProcedure:
@@ -388,6 +475,12 @@ func NewFileServiceHandler(svc FileServiceHandler, opts ...connect.HandlerOption
 			fileServiceWriteArchiveHandler.ServeHTTP(w, r)
 		case FileServiceWatchProcedure:
 			fileServiceWatchHandler.ServeHTTP(w, r)
+		case FileServiceCreateWatcherProcedure:
+			fileServiceCreateWatcherHandler.ServeHTTP(w, r)
+		case FileServiceTakeWatcherChangesProcedure:
+			fileServiceTakeWatcherChangesHandler.ServeHTTP(w, r)
+		case FileServiceRemoveWatcherProcedure:
+			fileServiceRemoveWatcherHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -439,4 +532,16 @@ func (UnimplementedFileServiceHandler) WriteArchive(context.Context, *connect.Cl
 
 func (UnimplementedFileServiceHandler) Watch(context.Context, *helperv1.WatchRequest, *connect.ServerStream[helperv1.WatchResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("sandgate.helper.v1.FileService.Watch is not implemented"))
+}
+
+func (UnimplementedFileServiceHandler) CreateWatcher(context.Context, *helperv1.CreateWatcherRequest) (*helperv1.CreateWatcherResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandgate.helper.v1.FileService.CreateWatcher is not implemented"))
+}
+
+func (UnimplementedFileServiceHandler) TakeWatcherChanges(context.Context, *helperv1.TakeWatcherChangesRequest) (*helperv1.TakeWatcherChangesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandgate.helper.v1.FileService.TakeWatcherChanges is not implemented"))
+}
+
+func (UnimplementedFileServiceHandler) RemoveWatcher(context.Context, *helperv1.RemoveWatcherRequest) (*helperv1.RemoveWatcherResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandgate.helper.v1.FileService.RemoveWatcher is not implemented"))
 }

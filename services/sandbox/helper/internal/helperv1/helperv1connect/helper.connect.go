@@ -35,11 +35,15 @@ const (
 const (
 	// HelperServiceGetInfoProcedure is the fully-qualified name of the HelperService's GetInfo RPC.
 	HelperServiceGetInfoProcedure = "/sandgate.helper.v1.HelperService/GetInfo"
+	// HelperServiceGetUserProcedure is the fully-qualified name of the HelperService's GetUser RPC.
+	HelperServiceGetUserProcedure = "/sandgate.helper.v1.HelperService/GetUser"
 )
 
 // HelperServiceClient is a client for the sandgate.helper.v1.HelperService service.
 type HelperServiceClient interface {
 	GetInfo(context.Context, *helperv1.GetInfoRequest) (*helperv1.GetInfoResponse, error)
+	// A user of the sandbox, as commands and files take it.
+	GetUser(context.Context, *helperv1.GetUserRequest) (*helperv1.GetUserResponse, error)
 }
 
 // NewHelperServiceClient constructs a client for the sandgate.helper.v1.HelperService service. By
@@ -60,12 +64,20 @@ func NewHelperServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		getUser: connect.NewClient[helperv1.GetUserRequest, helperv1.GetUserResponse](
+			httpClient,
+			baseURL+HelperServiceGetUserProcedure,
+			connect.WithSchema(helperServiceMethods.ByName("GetUser")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // helperServiceClient implements HelperServiceClient.
 type helperServiceClient struct {
 	getInfo *connect.Client[helperv1.GetInfoRequest, helperv1.GetInfoResponse]
+	getUser *connect.Client[helperv1.GetUserRequest, helperv1.GetUserResponse]
 }
 
 // GetInfo calls sandgate.helper.v1.HelperService.GetInfo.
@@ -77,9 +89,20 @@ func (c *helperServiceClient) GetInfo(ctx context.Context, req *helperv1.GetInfo
 	return nil, err
 }
 
+// GetUser calls sandgate.helper.v1.HelperService.GetUser.
+func (c *helperServiceClient) GetUser(ctx context.Context, req *helperv1.GetUserRequest) (*helperv1.GetUserResponse, error) {
+	response, err := c.getUser.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // HelperServiceHandler is an implementation of the sandgate.helper.v1.HelperService service.
 type HelperServiceHandler interface {
 	GetInfo(context.Context, *helperv1.GetInfoRequest) (*helperv1.GetInfoResponse, error)
+	// A user of the sandbox, as commands and files take it.
+	GetUser(context.Context, *helperv1.GetUserRequest) (*helperv1.GetUserResponse, error)
 }
 
 // NewHelperServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -96,10 +119,19 @@ func NewHelperServiceHandler(svc HelperServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	helperServiceGetUserHandler := connect.NewUnaryHandlerSimple(
+		HelperServiceGetUserProcedure,
+		svc.GetUser,
+		connect.WithSchema(helperServiceMethods.ByName("GetUser")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/sandgate.helper.v1.HelperService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case HelperServiceGetInfoProcedure:
 			helperServiceGetInfoHandler.ServeHTTP(w, r)
+		case HelperServiceGetUserProcedure:
+			helperServiceGetUserHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -111,4 +143,8 @@ type UnimplementedHelperServiceHandler struct{}
 
 func (UnimplementedHelperServiceHandler) GetInfo(context.Context, *helperv1.GetInfoRequest) (*helperv1.GetInfoResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandgate.helper.v1.HelperService.GetInfo is not implemented"))
+}
+
+func (UnimplementedHelperServiceHandler) GetUser(context.Context, *helperv1.GetUserRequest) (*helperv1.GetUserResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sandgate.helper.v1.HelperService.GetUser is not implemented"))
 }

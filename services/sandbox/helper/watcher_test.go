@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	pb "sandgate/helper/internal/helperv1"
+)
+
+func (h *helper) watch(t testing.TB, request *pb.CreateWatcherRequest) string {
+	t.Helper()
+	made, err := h.files.CreateWatcher(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = h.files.RemoveWatcher(context.Background(), &pb.RemoveWatcherRequest{Id: made.Id})
+	})
+	return made.Id
+}
+
+// take answers lines such as `CREATE a` and `MOVE a b`, of paths below a folder.
+func (h *helper) take(t testing.TB, id, root string) (lines []string) {
+	t.Helper()
+	answer, err := h.files.TakeWatcherChanges(t.Context(), &pb.TakeWatcherChangesRequest{Id: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range answer.Changes {
+		kind := strings.TrimPrefix(change.Type.String(), "CHANGE_TYPE_")
+		line := fmt.Sprintln(kind, strings.TrimPrefix(string(change.Path), root+"/"), strings.TrimPrefix(string(change.To), root+"/"))
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+func TestWatchers(t *testing.T) {
+	h := dialHelper(t)
+	root := t.TempDir()
+	_ = os.Mkdir(root+"/old", 0o755)
+	id := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(root), Recursive: true})
+	flat := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(root)})
+	want := func(what string, lines ...string) {
+		t.Helper()
+		if got := h.take(t, id, root); !slices.Equal(got, lines) {
+			t.Errorf("%s: got %q", what, got)
+		}
+	}
+	want("before anything is done")
+	_ = os.WriteFile(root+"/old/file", []byte("x"), 0o644)
+	want("in a folder", "CREATE old/file", "WRITE old/file")
+	want("nothing is told twice")
+	_ = os.Rename(root+"/old/file", root+"/moved")
+	want("a move", "MOVE old/file moved")
+	_ = os.Rename(root+"/moved", t.TempDir()+"/away")
+	want("a move that leads away", "DELETE moved")
+	_ = os.MkdirAll(root+"/new/below", 0o755)
+	_ = os.WriteFile(root+"/new/below/file", nil, 0o644)
+	if got := h.take(t, id, root); !slices.Contains(got, "CREATE new/below/file") {
+		t.Errorf("in new folders: got %q", got)
+	}
+	if got := h.take(t, flat, root); slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "/") && !strings.HasPrefix(line, "MOVE") }) {
+		t.Errorf("not recursive: got %q", got)
+	}
+
+	t.Run("all that was done is in the next answer", func(t *testing.T) {
+		for number := range 300 {
+			name := fmt.Sprint("at-once-", number)
+			_ = os.Mkdir(root+"/"+name, 0o755)
+			want("at once", "CREATE "+name)
+		}
+	})
+	t.Run("calls at once tell each change once", func(t *testing.T) {
+		const calls, changes = 8, 400
+		told := make(chan []string, calls)
+		done := make(chan struct{})
+		for range calls {
+			go func() {
+				var mine []string
+				for range 50 {
+					mine = append(mine, h.take(t, id, root)...)
+				}
+				<-done
+				told <- append(mine, h.take(t, id, root)...)
+			}()
+		}
+		var lines []string
+		for number := range changes {
+			_ = os.Remove(fmt.Sprint(root, "/at-once-", number))
+			_ = os.Mkdir(fmt.Sprint(root, "/parallel-", number), 0o755)
+		}
+		close(done)
+		for range calls {
+			lines = append(lines, <-told...)
+		}
+		created := slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, "CREATE parallel-") })
+		slices.Sort(created)
+		if len(created) != changes || len(slices.Compact(created)) != changes {
+			t.Errorf("%d were told", len(created))
+		}
+	})
+	t.Run("what is too much is lost, and told of once", func(t *testing.T) {
+		for number := range 6000 {
+			_ = os.Mkdir(fmt.Sprint(root, "/many-", number), 0o755)
+		}
+		got := h.take(t, id, root)
+		first := slices.Index(got, "OVERFLOW")
+		if len(got) != 4097 || first != 4096 {
+			t.Errorf("%d changes, the first overflow at %d", len(got), first)
+		}
+		_ = os.Mkdir(root+"/after", 0o755)
+		want("after that", "CREATE after")
+	})
+	t.Run("so are long paths", func(t *testing.T) {
+		long := root + strings.Repeat("/"+strings.Repeat("x", 200), 10)
+		_ = os.MkdirAll(long, 0o755)
+		_ = h.take(t, id, root)
+		for number := range 1000 {
+			_ = os.WriteFile(fmt.Sprint(long, "/", number), nil, 0o644)
+		}
+		size, got := 0, h.take(t, id, root)
+		for _, line := range got {
+			size += len(line)
+		}
+		if size > 600<<10 || got[len(got)-1] != "OVERFLOW" {
+			t.Errorf("%d bytes of %d changes", size, len(got))
+		}
+	})
+	t.Run("ends", func(t *testing.T) {
+		other := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(root)})
+		if _, err := h.files.RemoveWatcher(t.Context(), &pb.RemoveWatcherRequest{Id: other}); err != nil {
+			t.Error(err)
+		}
+		_, err := h.files.RemoveWatcher(t.Context(), &pb.RemoveWatcherRequest{Id: other})
+		wantReason(t, err, pb.Reason_REASON_WATCHER_NOT_FOUND)
+		_, err = h.files.TakeWatcherChanges(t.Context(), &pb.TakeWatcherChangesRequest{Id: other})
+		wantReason(t, err, pb.Reason_REASON_WATCHER_NOT_FOUND)
+		_, err = h.files.CreateWatcher(t.Context(), &pb.CreateWatcherRequest{Path: []byte(root + "/none")})
+		wantErrno(t, err, "ENOENT")
+	})
+	t.Run("there are only so many", func(t *testing.T) {
+		for range 30 {
+			h.watch(t, &pb.CreateWatcherRequest{Path: []byte(root)})
+		}
+		_, err := h.files.CreateWatcher(t.Context(), &pb.CreateWatcherRequest{Path: []byte(root)})
+		wantReason(t, err, pb.Reason_REASON_TOO_MANY_WATCHERS)
+	})
+	t.Run("another call of the same user finds it", func(t *testing.T) {
+		_ = os.Mkdir(root+"/by-another", 0o755)
+		if got := dialHelper(t).take(t, id, root); !slices.Contains(got, "CREATE by-another") {
+			t.Errorf("got %q", got)
+		}
+	})
+}
