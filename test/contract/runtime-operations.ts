@@ -1,9 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { createClient } from "@connectrpc/connect";
 import { createMetrics } from "@sandgate/kit/base/metrics";
-import { FileService } from "@sandgate/proto/helper/v1/file";
+import { ChangeType, FileService } from "@sandgate/proto/helper/v1/file";
+import { HelperService } from "@sandgate/proto/helper/v1/helper";
 import { OutputStream, ProcessService } from "@sandgate/proto/helper/v1/process";
 import { createHelperConnections, type HelperConnections } from "@sandgate/sandbox/helper-connections";
+import { fromHelperError } from "@sandgate/sandbox/helper-errors";
 import { openOperationMetrics } from "@sandgate/sandbox/operation-metrics";
 import { describe, expect } from "vitest";
 import { idle, type RuntimeTest } from "./runtime-harness.ts";
@@ -105,6 +107,65 @@ export function describeOperations(test: RuntimeTest): void {
       }
       expect({ offset, isEqual }).toEqual({ offset: size, isEqual: true });
     });
+
+    operationsTest(
+      "makes, reads and refuses files by the rights of a user that is named",
+      async ({ connections, run: start }) => {
+        const { sandboxId } = await start(idle);
+        const { transport } = await connections.open(sandboxId, signal);
+        const files = createClient(FileService, transport);
+        await run(connections, sandboxId, ["sh", "-c", "mkdir -m 777 /tmp/all && mkdir -m 700 /tmp/root"]);
+        const write = (folder: string) => {
+          const start = { path: Buffer.from(`/tmp/${folder}/file`), user: "12345:678" };
+          return files.write(
+            (async function* () {
+              yield { part: { case: "start" as const, value: start } };
+              yield { part: { case: "data" as const, value: Buffer.from("content") } };
+              yield { part: { case: "commit" as const, value: true } };
+            })(),
+          );
+        };
+        expect((await write("all")).entry).toMatchObject({ uid: 12_345, gid: 678, mode: 0o644 });
+        expect(await run(connections, sandboxId, ["stat", "-c", "%u:%g", "/tmp/all/file"])).toMatchObject({
+          stdout: "12345:678\n",
+        });
+        const refused = await write("root").catch(fromHelperError);
+        expect(refused).toMatchObject({ reason: "CONFLICT", errno: "EACCES" });
+        const unknown = await files.stat({ path: Buffer.from("/"), user: "no-such-user" }).catch(fromHelperError);
+        expect(unknown).toMatchObject({ reason: "VALIDATION_ERROR", violations: [{ field: "user" }] });
+        expect(await createClient(HelperService, transport).getUser({ user: "12345:678" })).toMatchObject({
+          uid: 12_345,
+          home: "/",
+        });
+      },
+    );
+
+    operationsTest(
+      "keeps the changes of a watcher until they are asked for, by whatever connection",
+      async ({ connections, harness, run: start }) => {
+        const { sandboxId } = await start(idle);
+        const other = createHelperConnections({
+          operations: harness.operations ?? expect.unreachable(),
+          metrics: openOperationMetrics(createMetrics()),
+        });
+        try {
+          const filesBy = async (by: HelperConnections) =>
+            createClient(FileService, (await by.open(sandboxId, signal)).transport);
+          const files = await filesBy(connections);
+          const { id } = await files.createWatcher({ path: Buffer.from("/tmp"), recursive: true });
+          for (let round = 0; round < 20; round++) {
+            await run(connections, sandboxId, ["mkdir", "-p", `/tmp/a/b${round}`]);
+            const { changes } = await (await filesBy(other)).takeWatcherChanges({ id });
+            const created = changes.filter(({ type }) => type === ChangeType.CREATE);
+            expect(created.map(({ path }) => Buffer.from(path).toString())).toContain(`/tmp/a/b${round}`);
+          }
+          await files.removeWatcher({ id });
+          expect(await files.takeWatcherChanges({ id }).catch(fromHelperError)).toMatchObject({ reason: "NOT_FOUND" });
+        } finally {
+          other.close();
+        }
+      },
+    );
 
     operationsTest("can't reach a sandbox that has ended", async ({ connections, run: start, runtime }) => {
       const { sandboxId } = await start(idle);

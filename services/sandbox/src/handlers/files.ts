@@ -1,27 +1,25 @@
 import { pipeline, Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
-import { type Client, createClient, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import { FileService as HelperFileService, type ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
+import type { ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { pathText } from "../domain/audited-uses.ts";
 import { decodeFileCursor, encodeFileCursor } from "../domain/file-cursors.ts";
 import { createBodies, createStallLimit, type StallLimit } from "../operations/bodies.ts";
-import { boundChange, boundEntry } from "../operations/helper-files.ts";
+import { type Asked, createFileCall, type Files, filesOf, folderMs, type Within } from "../operations/file-calls.ts";
+import { boundEntry } from "../operations/helper-files.ts";
 import {
   auditedStream,
   type HelperUse,
   type SandboxHelper,
   type SandboxHelpers,
 } from "../operations/sandbox-helpers.ts";
+import { createWatchHandlers } from "./watches.ts";
 
 const maxBodiesOfSandbox = 32;
-/** For a call that takes no longer for a large folder. */
-const callMs = 10_000;
-/** For one that goes through all of a folder. */
-const folderMs = 120_000;
 /** How long nothing of a content may move. The facade's limit for clients is shorter. */
 const stallMs = 90_000;
 const gunzipChunkBytes = 128 * 1024;
@@ -34,32 +32,20 @@ export interface FileHandlersContext {
 /** What answers for files. */
 export function createFileHandlers({ helpers, limits }: FileHandlersContext): ServiceImpl<typeof FileService> {
   const bodies = createBodies(maxBodiesOfSandbox);
-
-  /** Makes a call that the helper answers soon. */
-  function call<T>(
-    context: HandlerContext,
-    idOrName: string,
-    work: (client: Files, within: Within) => Promise<T>,
-    { use, timeoutMs = callMs }: { use?: HelperUse; timeoutMs?: number } = {},
-  ): Promise<T> {
-    return helpers.call(context, idOrName, (helper) => {
-      const run = () => work(createClient(HelperFileService, helper.transport), { signal: helper.signal, timeoutMs });
-      return use ? helper.audited(use, run) : run();
-    });
-  }
+  const call = createFileCall(helpers);
 
   /** Takes a content in. */
   async function receive<T>(
     context: HandlerContext,
-    idOrName: string,
+    asked: Asked,
     use: HelperUse,
     work: (client: Files, stall: StallLimit) => Promise<T>,
   ): Promise<T> {
-    return helpers.call(context, idOrName, async (helper) => {
+    return helpers.call(context, asked.sandbox, async (helper) => {
       const release = bodies.take(helper.sandbox.id);
       const stall = createStallLimit(helper.signal, stallMs);
       try {
-        return await helper.audited(use, () => work(createClient(HelperFileService, helper.transport), stall));
+        return await helper.audited(use, () => work(filesOf(helper, asked), stall));
       } catch (error) {
         throw stall.signal.aborted ? stall.signal.reason : error;
       } finally {
@@ -72,15 +58,15 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
   /** Gives a content out. */
   function send<T>(
     context: HandlerContext,
-    idOrName: string,
+    asked: Asked,
     work: (client: Files, signal: AbortSignal) => AsyncGenerator<T>,
     use?: HelperUse,
   ): AsyncGenerator<T> {
-    return helpers.stream(context, idOrName, async function* (helper: SandboxHelper) {
+    return helpers.stream(context, asked.sandbox, async function* (helper: SandboxHelper) {
       const release = bodies.take(helper.sandbox.id);
       const stall = createStallLimit(helper.signal, stallMs);
-      const parts = work(createClient(HelperFileService, helper.transport), stall.signal);
       try {
+        const parts = work(filesOf(helper, asked), stall.signal);
         for await (const part of use ? auditedStream(helper, use, parts) : parts) {
           stall.moved();
           yield part;
@@ -95,27 +81,30 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
   }
 
   return {
-    getEntry({ sandbox, path, follow }, context) {
-      return call(context, sandbox, async (client, within) => {
-        const { entry } = await client.stat({ path, follow }, within);
+    getEntry(request, context) {
+      const { path, follow, user } = request;
+      return call(context, request, async (client, within) => {
+        const { entry } = await client.stat({ path, follow, user }, within);
         return { entry: boundEntry(entry) };
       });
     },
 
-    listEntries({ sandbox, path, depth, limit, cursor }, context) {
-      const asked = { path, depth, limit, cursor: decodeFileCursor(path, cursor) };
+    listEntries(request, context) {
+      const { path, depth, limit, cursor, user } = request;
+      const asked = { path, depth, limit, cursor: decodeFileCursor(path, cursor), user };
       const list = async (client: Files, within: Within) => {
         const { entries, nextCursor } = await client.list(asked, within);
         return { entries: entries.map(boundEntry), nextCursor: encodeFileCursor(path, nextCursor) };
       };
-      return call(context, sandbox, list, { timeoutMs: folderMs });
+      return call(context, request, list, { timeoutMs: folderMs });
     },
 
-    async *readFile({ sandbox, path, range, ifRange }, context) {
-      yield* send(context, sandbox, async function* (client, signal) {
+    async *readFile(request, context) {
+      const { path, range, ifRange, user } = request;
+      yield* send(context, request, async function* (client, signal) {
         let left: bigint | undefined;
         for await (const { part } of client.read(
-          { path, ifRange, ...(range && { range }) },
+          { path, ifRange, user, ...(range && { range }) },
           { signal, timeoutMs: 0 },
         )) {
           if (part.case === "start") {
@@ -133,12 +122,13 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
 
     async writeFile(requests, context) {
       const { start, data } = await readParts(requests);
-      const { sandbox, path, mode, parents, precondition, size } = start;
+      const { path, mode, parents, precondition, size, user } = start;
       requireSize(size, limits.fileMb);
-      return receive(context, sandbox, about("file.write", path), async (client, stall) => {
+      return receive(context, start, about("file.write", path), async (client, stall) => {
         const first = {
           path,
           parents,
+          user,
           maxBytes: BigInt(limits.fileMb * mebibyte),
           ...(mode !== undefined && { mode }),
           ...(precondition && { precondition }),
@@ -149,51 +139,56 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
       });
     },
 
-    makeDirectory({ sandbox, path, mode, parents }, context) {
+    makeDirectory(request, context) {
+      const { path, mode, parents, user } = request;
       const make = async (client: Files, within: Within) => {
-        const asked = { path, parents, ...(mode !== undefined && { mode }) };
+        const asked = { path, parents, user, ...(mode !== undefined && { mode }) };
         const { entry, created } = await client.makeDirectory(asked, within);
         return { entry: boundEntry(entry), created };
       };
-      return call(context, sandbox, make, { use: about("file.write", path) });
+      return call(context, request, make, { use: about("file.write", path) });
     },
 
-    moveEntry({ sandbox, from, to, overwrite }, context) {
+    moveEntry(request, context) {
+      const { from, to, overwrite, user } = request;
       const move = async (client: Files, within: Within) => {
-        const { entry } = await client.move({ from, to, overwrite }, within);
+        const { entry } = await client.move({ from, to, overwrite, user }, within);
         return { entry: boundEntry(entry) };
       };
-      return call(context, sandbox, move, { use: about("file.move", from, to) });
+      return call(context, request, move, { use: about("file.move", from, to) });
     },
 
-    deleteEntry({ sandbox, path, recursive, precondition }, context) {
+    deleteEntry(request, context) {
+      const { path, recursive, precondition, user } = request;
       const remove = async (client: Files, within: Within) => {
-        await client.remove({ path, recursive, ...(precondition && { precondition }) }, within);
+        await client.remove({ path, recursive, user, ...(precondition && { precondition }) }, within);
         return {};
       };
-      return call(context, sandbox, remove, { use: about("file.delete", path), timeoutMs: folderMs });
+      return call(context, request, remove, { use: about("file.delete", path), timeoutMs: folderMs });
     },
 
-    setMode({ sandbox, path, mode, precondition }, context) {
+    setMode(request, context) {
+      const { path, mode, precondition, user } = request;
       const change = async (client: Files, within: Within) => {
-        const { entry } = await client.setMode({ path, mode, ...(precondition && { precondition }) }, within);
+        const { entry } = await client.setMode({ path, mode, user, ...(precondition && { precondition }) }, within);
         return { entry: boundEntry(entry) };
       };
-      return call(context, sandbox, change, { use: about("file.write", path) });
+      return call(context, request, change, { use: about("file.write", path) });
     },
 
-    async *readArchive({ sandbox, path }, context) {
+    async *readArchive(request, context) {
+      const { path } = request;
       const read = async function* (client: Files, signal: AbortSignal) {
         for await (const { data } of client.readArchive({ path }, { signal, timeoutMs: 0 })) yield { data };
       };
-      yield* send(context, sandbox, read, about("file.archive", path));
+      yield* send(context, request, read, about("file.archive", path));
     },
 
     async writeArchive(requests, context) {
       const { start, data } = await readParts(requests);
-      const { sandbox, path, gzip, size } = start;
+      const { path, gzip, size } = start;
       requireSize(size, limits.archiveMb);
-      return receive(context, sandbox, about("file.archive", path), async (client, stall) => {
+      return receive(context, start, about("file.archive", path), async (client, stall) => {
         const first = { path, maxBytes: BigInt(limits.archiveMb * mebibyte) };
         const content = limit(gzip ? decompress(data) : data, limits.archiveMb);
         const { entries } = await client.writeArchive(toParts(first, content, stall), {
@@ -204,24 +199,8 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
       });
     },
 
-    async *watchFiles({ sandbox, path, recursive }, context) {
-      yield* helpers.stream(context, sandbox, async function* ({ transport, signal }) {
-        const client = createClient(HelperFileService, transport);
-        for await (const { event } of client.watch({ path, recursive }, { signal, timeoutMs: 0 })) {
-          if (event.case === "change") boundChange(event.value);
-          yield { event };
-        }
-      });
-    },
+    ...createWatchHandlers({ helpers }),
   };
-}
-
-type Files = Client<typeof HelperFileService>;
-
-/** Options of a call. */
-interface Within {
-  signal: AbortSignal;
-  timeoutMs: number;
 }
 
 /** What the audit log tells of a use of files. */

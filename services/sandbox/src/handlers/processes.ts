@@ -60,16 +60,16 @@ export function createProcessHandlers(
   }
 
   function use(helper: SandboxHelper): Used {
-    const { sandbox, instanceId } = helper;
+    const { sandbox, info } = helper;
     return {
       ...helper,
       client: createClient(HelperProcessService, helper.transport),
       within: (ms) => ({ signal: helper.signal, timeoutMs: ms }),
       note(process) {
-        if (process) known.note(sandbox.id, instanceId, process);
+        if (process) known.note(sandbox.id, info.instanceId, process);
         return process;
       },
-      findLost: (id) => known.findLost(sandbox.id, instanceId).find((process) => process.id === id),
+      findLost: (id) => known.findLost(sandbox.id, info.instanceId).find((process) => process.id === id),
     };
   }
 
@@ -96,7 +96,7 @@ export function createProcessHandlers(
     } catch (error) {
       if (used.signal.aborted || !isConnectionLost(error)) throw error;
       const { info } = await o.connections.open(used.sandbox.id, used.signal);
-      if (info.instanceId === used.instanceId) throw error;
+      if (info.instanceId === used.info.instanceId) throw error;
       const lost = known.findLost(used.sandbox.id, info.instanceId).find(({ id }) => id === processId);
       const process = lost ?? (last && toLost(last));
       if (!process) throw error;
@@ -148,10 +148,10 @@ export function createProcessHandlers(
     },
 
     listProcesses({ sandbox, states, tag, pid }, context) {
-      return call(context, sandbox, async ({ client, within, note, instanceId, sandbox: { id } }) => {
+      return call(context, sandbox, async ({ client, within, note, info, sandbox: { id } }) => {
         const { processes } = await client.listProcesses({}, within(callMs));
         processes.forEach(note);
-        const all = [...known.findLost(id, instanceId), ...processes];
+        const all = [...known.findLost(id, info.instanceId), ...processes];
         const wanted = all.filter(
           (process) =>
             (states.length === 0 || states.includes(process.state)) &&

@@ -11,7 +11,17 @@ export function fromHelperError(error: unknown): DomainError {
   if (!(error instanceof ConnectError)) return unusable(error);
   if (error.cause instanceof DomainError) return error.cause;
   const detail = error.findDetails(ErrorDetailSchema)[0];
-  return detail ? explain(detail, error) : unusable(error);
+  if (detail) return explain(detail, error);
+  return error.code === Code.Unimplemented ? helperTooOld(error) : unusable(error);
+}
+
+/** The sandbox keeps the helper that it was started with, and that can't do what is asked. */
+export function helperTooOld(cause?: unknown): DomainError {
+  return new DomainError("CONFLICT", "The sandbox was started by an earlier version, which can't do that.", {
+    hint: "Provision a new one.",
+    errno: "ENOSYS",
+    cause,
+  });
 }
 
 const refusals: readonly DomainError["reason"][] = ["CONFLICT", "NOT_FOUND", "RATE_LIMITED", "VALIDATION_ERROR"];
@@ -49,7 +59,7 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
         wordsOf(errno) || "ENOTDIR",
       );
     case Reason.USER_UNKNOWN:
-      return invalid("command.user", "the sandbox has no such user");
+      return invalid(wordsOf(field) || "command.user", "the sandbox has no such user");
     case Reason.USER_NOT_PERMITTED:
       return conflict(
         "EPERM",
@@ -102,6 +112,13 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
         callersFault: true,
         cause,
       });
+    case Reason.WATCHER_NOT_FOUND:
+      return new DomainError("NOT_FOUND", "The sandbox has no such watcher.", {
+        hint: "Create another one. They end when nobody asks them for 5 minutes.",
+        cause,
+      });
+    case Reason.TOO_MANY_WATCHERS:
+      return conflict("EMFILE", "32 watchers are open in the sandbox already.", "Remove one.");
     default:
       return unusable(cause);
   }

@@ -1,11 +1,13 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Entry, EntryType, type WatchResponse_Change } from "@sandgate/proto/helper/v1/file";
+import type { GetUserResponse } from "@sandgate/proto/helper/v1/helper";
 
 /** Of the years that google.protobuf.Timestamp can hold. A file may have any time. */
 const seconds = { first: -62_135_596_800n, last: 253_402_300_799n };
 const maxId = 2 ** 32;
 /** What is watched may lie deeper than a path may be long. */
 const maxPathBytes = 16_384;
+const maxFolderLength = 4_095;
 const maxBytes = BigInt(Number.MAX_SAFE_INTEGER);
 
 /**
@@ -38,7 +40,25 @@ function isPossible({ path, type, size, mode, uid, gid, modifiedAt, etag }: Entr
 }
 
 /** Throws UPSTREAM_ERROR for a change of what nothing could be called. */
-export function boundChange({ path, to }: WatchResponse_Change): void {
-  if (path.length <= maxPathBytes && to.length <= maxPathBytes) return;
+export function boundChange(change: WatchResponse_Change): WatchResponse_Change {
+  if (change.path.length <= maxPathBytes && change.to.length <= maxPathBytes) return change;
   throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no file.");
+}
+
+/** The same for the id of a watcher. */
+export function boundWatcherId(id: string): string {
+  if (/^\w{1,64}$/.test(id)) return id;
+  throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no watcher.");
+}
+
+/** The same for a user. */
+export function boundUser({ uid, gid, home }: GetUserResponse): { uid: number; gid: number; home: string } {
+  if (uid >= maxId || gid >= maxId) throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no user.");
+  return { uid, gid, home: boundFolder(home) };
+}
+
+/** The same for a folder. */
+export function boundFolder(path: string): string {
+  if (path !== "" && path.length <= maxFolderLength) return path;
+  throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no folder.");
 }

@@ -1,6 +1,7 @@
 import type { HandlerContext, Transport } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import type { GetInfoResponse } from "@sandgate/proto/helper/v1/helper";
 import type { AuditedUse } from "../domain/audited-uses.ts";
 import type { Sandbox } from "../domain/sandbox.ts";
 import type { Sandboxes } from "../store/sandboxes.ts";
@@ -19,8 +20,8 @@ const rereadMs = 1_000;
 export interface SandboxHelper {
   readonly sandbox: Sandbox;
   readonly transport: Transport;
-  /** Of the run of the helper that `transport` leads to. */
-  readonly instanceId: string;
+  /** What the helper that `transport` leads to said of itself. */
+  readonly info: GetInfoResponse;
   /** Aborts when the caller leaves, the sandbox begins to stop, or the process drains. */
   readonly signal: AbortSignal;
   /**
@@ -105,7 +106,7 @@ export function createSandboxHelpers(o: {
     };
     try {
       const { transport, info } = await o.connections.open(sandbox.id, signal);
-      return { helper: { sandbox, transport, instanceId: info.instanceId, signal, audited }, leave, explain };
+      return { helper: { sandbox, transport, info, signal, audited }, leave, explain };
     } catch (error) {
       leave();
       throw explain(error);

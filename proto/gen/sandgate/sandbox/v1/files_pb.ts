@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/files.proto.
  */
 export const file_sandgate_sandbox_v1_files: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zYW5kZ2F0ZS9zYW5kYm94L3YxL2ZpbGVzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIlgKD0dldEVudHJ5UmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SDgoGZm9sbG93GAMgASgIIjwKEEdldEVudHJ5UmVzcG9uc2USKAoFZW50cnkYASABKAsyGS5zYW5kZ2F0ZS5oZWxwZXIudjEuRW50cnkimgEKEkxpc3RFbnRyaWVzUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SGAoFZGVwdGgYAyABKAVCCbpIBhoEGGQoABIZCgVsaW1pdBgEIAEoBUIKukgHGgUY6AcoABIYCgZjdXJzb3IYBSABKAlCCLpIBXIDGIBAIlYKE0xpc3RFbnRyaWVzUmVzcG9uc2USKgoHZW50cmllcxgBIAMoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeRITCgtuZXh0X2N1cnNvchgCIAEoCSKSAQoPUmVhZEZpbGVSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESGAoEcGF0aBgCIAEoDEIKukgHegUQARj/HxIsCgVyYW5nZRgDIAEoCzIdLnNhbmRnYXRlLmhlbHBlci52MS5CeXRlUmFuZ2USGgoIaWZfcmFuZ2UYBCABKAlCCLpIBXIDGP8BImgKEFJlYWRGaWxlUmVzcG9uc2USNwoFc3RhcnQYASABKAsyJi5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhZFJlc3BvbnNlLlN0YXJ0SAASEwoEZGF0YRgCIAEoDEIDgAEBSABCBgoEcGFydCLfAgoQV3JpdGVGaWxlUmVxdWVzdBI8CgVzdGFydBgBIAEoCzIrLnNhbmRnYXRlLnNhbmRib3gudjEuV3JpdGVGaWxlUmVxdWVzdC5TdGFydEgAEhwKBGRhdGEYAiABKAxCDIABAbpIBnoEGICAQEgAEhAKBmNvbW1pdBgDIAEoCEgAGtQBCgVTdGFydBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SHQoEbW9kZRgDIAEoBUIKukgHGgUY/x8oAEgAiAEBEg8KB3BhcmVudHMYBCABKAgSNgoMcHJlY29uZGl0aW9uGAUgASgLMiAuc2FuZGdhdGUuaGVscGVyLnYxLlByZWNvbmRpdGlvbhIaCgRzaXplGAYgASgDQge6SAQiAigASAGIAQFCBwoFX21vZGVCBwoFX3NpemVCBgoEcGFydCJOChFXcml0ZUZpbGVSZXNwb25zZRIoCgVlbnRyeRgBIAEoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeRIPCgdjcmVhdGVkGAIgASgIIoYBChRNYWtlRGlyZWN0b3J5UmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SHQoEbW9kZRgDIAEoBUIKukgHGgUY/x8oAEgAiAEBEg8KB3BhcmVudHMYBCABKAhCBwoFX21vZGUiUgoVTWFrZURpcmVjdG9yeVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5Eg8KB2NyZWF0ZWQYAiABKAgidAoQTW92ZUVudHJ5UmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBGZyb20YAiABKAxCCrpIB3oFEAEY/x8SFgoCdG8YAyABKAxCCrpIB3oFEAEY/x8SEQoJb3ZlcndyaXRlGAQgASgIIj0KEU1vdmVFbnRyeVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5IpYBChJEZWxldGVFbnRyeVJlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIYCgRwYXRoGAIgASgMQgq6SAd6BRABGP8fEhEKCXJlY3Vyc2l2ZRgDIAEoCBI2CgxwcmVjb25kaXRpb24YBCABKAsyIC5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJlY29uZGl0aW9uIhUKE0RlbGV0ZUVudHJ5UmVzcG9uc2UimQEKDlNldE1vZGVSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESGAoEcGF0aBgCIAEoDEIKukgHegUQARj/HxIYCgRtb2RlGAMgASgFQgq6SAcaBRj/HygAEjYKDHByZWNvbmRpdGlvbhgEIAEoCzIgLnNhbmRnYXRlLmhlbHBlci52MS5QcmVjb25kaXRpb24iOwoPU2V0TW9kZVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5IksKElJlYWRBcmNoaXZlUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8iKAoTUmVhZEFyY2hpdmVSZXNwb25zZRIRCgRkYXRhGAEgASgMQgOAAQEigQIKE1dyaXRlQXJjaGl2ZVJlcXVlc3QSPwoFc3RhcnQYASABKAsyLi5zYW5kZ2F0ZS5zYW5kYm94LnYxLldyaXRlQXJjaGl2ZVJlcXVlc3QuU3RhcnRIABIcCgRkYXRhGAIgASgMQgyAAQG6SAZ6BBiAgEBIABIQCgZjb21taXQYAyABKAhIABpxCgVTdGFydBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SDAoEZ3ppcBgDIAEoCBIaCgRzaXplGAQgASgDQge6SAQiAigASACIAQFCBwoFX3NpemVCBgoEcGFydCInChRXcml0ZUFyY2hpdmVSZXNwb25zZRIPCgdlbnRyaWVzGAEgASgDIl0KEVdhdGNoRmlsZXNSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESGAoEcGF0aBgCIAEoDEIKukgHegUQARj/HxIRCglyZWN1cnNpdmUYAyABKAgiagoSV2F0Y2hGaWxlc1Jlc3BvbnNlEg8KBXJlYWR5GAEgASgISAASOgoGY2hhbmdlGAIgASgLMiguc2FuZGdhdGUuaGVscGVyLnYxLldhdGNoUmVzcG9uc2UuQ2hhbmdlSABCBwoFZXZlbnQy/gkKC0ZpbGVTZXJ2aWNlEmwKCEdldEVudHJ5EiQuc2FuZGdhdGUuc2FuZGJveC52MS5HZXRFbnRyeVJlcXVlc3QaJS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldEVudHJ5UmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAMSdQoLTGlzdEVudHJpZXMSJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RFbnRyaWVzUmVxdWVzdBooLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdEVudHJpZXNSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAxJuCghSZWFkRmlsZRIkLnNhbmRnYXRlLnNhbmRib3gudjEuUmVhZEZpbGVSZXF1ZXN0GiUuc2FuZGdhdGUuc2FuZGJveC52MS5SZWFkRmlsZVJlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATADMAESbgoJV3JpdGVGaWxlEiUuc2FuZGdhdGUuc2FuZGJveC52MS5Xcml0ZUZpbGVSZXF1ZXN0GiYuc2FuZGdhdGUuc2FuZGJveC52MS5Xcml0ZUZpbGVSZXNwb25zZSIQirUYDAoGZmFjYWRlGAEwAygBEngKDU1ha2VEaXJlY3RvcnkSKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLk1ha2VEaXJlY3RvcnlSZXF1ZXN0Giouc2FuZGdhdGUuc2FuZGJveC52MS5NYWtlRGlyZWN0b3J5UmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMSbAoJTW92ZUVudHJ5EiUuc2FuZGdhdGUuc2FuZGJveC52MS5Nb3ZlRW50cnlSZXF1ZXN0GiYuc2FuZGdhdGUuc2FuZGJveC52MS5Nb3ZlRW50cnlSZXNwb25zZSIQirUYDAoGZmFjYWRlGAEwAxJyCgtEZWxldGVFbnRyeRInLnNhbmRnYXRlLnNhbmRib3gudjEuRGVsZXRlRW50cnlSZXF1ZXN0Giguc2FuZGdhdGUuc2FuZGJveC52MS5EZWxldGVFbnRyeVJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADEmYKB1NldE1vZGUSIy5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNldE1vZGVSZXF1ZXN0GiQuc2FuZGdhdGUuc2FuZGJveC52MS5TZXRNb2RlUmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMSdwoLUmVhZEFyY2hpdmUSJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJlYWRBcmNoaXZlUmVxdWVzdBooLnNhbmRnYXRlLnNhbmRib3gudjEuUmVhZEFyY2hpdmVSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAzABEncKDFdyaXRlQXJjaGl2ZRIoLnNhbmRnYXRlLnNhbmRib3gudjEuV3JpdGVBcmNoaXZlUmVxdWVzdBopLnNhbmRnYXRlLnNhbmRib3gudjEuV3JpdGVBcmNoaXZlUmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMoARJ0CgpXYXRjaEZpbGVzEiYuc2FuZGdhdGUuc2FuZGJveC52MS5XYXRjaEZpbGVzUmVxdWVzdBonLnNhbmRnYXRlLnNhbmRib3gudjEuV2F0Y2hGaWxlc1Jlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATADMAFiBnByb3RvMw", [file_buf_validate_validate, file_sandgate_common_v1_access, file_sandgate_helper_v1_file]);
+  fileDesc("Ch9zYW5kZ2F0ZS9zYW5kYm94L3YxL2ZpbGVzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxInAKD0dldEVudHJ5UmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SDgoGZm9sbG93GAMgASgIEhYKBHVzZXIYBCABKAlCCLpIBXIDGP8BIjwKEEdldEVudHJ5UmVzcG9uc2USKAoFZW50cnkYASABKAsyGS5zYW5kZ2F0ZS5oZWxwZXIudjEuRW50cnkisgEKEkxpc3RFbnRyaWVzUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SGAoFZGVwdGgYAyABKAVCCbpIBhoEGGQoABIZCgVsaW1pdBgEIAEoBUIKukgHGgUY6AcoABIYCgZjdXJzb3IYBSABKAlCCLpIBXIDGIBAEhYKBHVzZXIYBiABKAlCCLpIBXIDGP8BIlYKE0xpc3RFbnRyaWVzUmVzcG9uc2USKgoHZW50cmllcxgBIAMoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeRITCgtuZXh0X2N1cnNvchgCIAEoCSKqAQoPUmVhZEZpbGVSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESGAoEcGF0aBgCIAEoDEIKukgHegUQARj/HxIsCgVyYW5nZRgDIAEoCzIdLnNhbmRnYXRlLmhlbHBlci52MS5CeXRlUmFuZ2USGgoIaWZfcmFuZ2UYBCABKAlCCLpIBXIDGP8BEhYKBHVzZXIYBSABKAlCCLpIBXIDGP8BImgKEFJlYWRGaWxlUmVzcG9uc2USNwoFc3RhcnQYASABKAsyJi5zYW5kZ2F0ZS5oZWxwZXIudjEuUmVhZFJlc3BvbnNlLlN0YXJ0SAASEwoEZGF0YRgCIAEoDEIDgAEBSABCBgoEcGFydCL3AgoQV3JpdGVGaWxlUmVxdWVzdBI8CgVzdGFydBgBIAEoCzIrLnNhbmRnYXRlLnNhbmRib3gudjEuV3JpdGVGaWxlUmVxdWVzdC5TdGFydEgAEhwKBGRhdGEYAiABKAxCDIABAbpIBnoEGICAQEgAEhAKBmNvbW1pdBgDIAEoCEgAGuwBCgVTdGFydBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SHQoEbW9kZRgDIAEoBUIKukgHGgUY/x8oAEgAiAEBEg8KB3BhcmVudHMYBCABKAgSNgoMcHJlY29uZGl0aW9uGAUgASgLMiAuc2FuZGdhdGUuaGVscGVyLnYxLlByZWNvbmRpdGlvbhIaCgRzaXplGAYgASgDQge6SAQiAigASAGIAQESFgoEdXNlchgHIAEoCUIIukgFcgMY/wFCBwoFX21vZGVCBwoFX3NpemVCBgoEcGFydCJOChFXcml0ZUZpbGVSZXNwb25zZRIoCgVlbnRyeRgBIAEoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeRIPCgdjcmVhdGVkGAIgASgIIp4BChRNYWtlRGlyZWN0b3J5UmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SHQoEbW9kZRgDIAEoBUIKukgHGgUY/x8oAEgAiAEBEg8KB3BhcmVudHMYBCABKAgSFgoEdXNlchgFIAEoCUIIukgFcgMY/wFCBwoFX21vZGUiUgoVTWFrZURpcmVjdG9yeVJlc3BvbnNlEigKBWVudHJ5GAEgASgLMhkuc2FuZGdhdGUuaGVscGVyLnYxLkVudHJ5Eg8KB2NyZWF0ZWQYAiABKAgijAEKEE1vdmVFbnRyeVJlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIYCgRmcm9tGAIgASgMQgq6SAd6BRABGP8fEhYKAnRvGAMgASgMQgq6SAd6BRABGP8fEhEKCW92ZXJ3cml0ZRgEIAEoCBIWCgR1c2VyGAUgASgJQgi6SAVyAxj/ASI9ChFNb3ZlRW50cnlSZXNwb25zZRIoCgVlbnRyeRgBIAEoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeSKuAQoSRGVsZXRlRW50cnlSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESGAoEcGF0aBgCIAEoDEIKukgHegUQARj/HxIRCglyZWN1cnNpdmUYAyABKAgSNgoMcHJlY29uZGl0aW9uGAQgASgLMiAuc2FuZGdhdGUuaGVscGVyLnYxLlByZWNvbmRpdGlvbhIWCgR1c2VyGAUgASgJQgi6SAVyAxj/ASIVChNEZWxldGVFbnRyeVJlc3BvbnNlIrEBCg5TZXRNb2RlUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SGAoEbW9kZRgDIAEoBUIKukgHGgUY/x8oABI2CgxwcmVjb25kaXRpb24YBCABKAsyIC5zYW5kZ2F0ZS5oZWxwZXIudjEuUHJlY29uZGl0aW9uEhYKBHVzZXIYBSABKAlCCLpIBXIDGP8BIjsKD1NldE1vZGVSZXNwb25zZRIoCgVlbnRyeRgBIAEoCzIZLnNhbmRnYXRlLmhlbHBlci52MS5FbnRyeSJLChJSZWFkQXJjaGl2ZVJlcXVlc3QSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIYCgRwYXRoGAIgASgMQgq6SAd6BRABGP8fIigKE1JlYWRBcmNoaXZlUmVzcG9uc2USEQoEZGF0YRgBIAEoDEIDgAEBIoECChNXcml0ZUFyY2hpdmVSZXF1ZXN0Ej8KBXN0YXJ0GAEgASgLMi4uc2FuZGdhdGUuc2FuZGJveC52MS5Xcml0ZUFyY2hpdmVSZXF1ZXN0LlN0YXJ0SAASHAoEZGF0YRgCIAEoDEIMgAEBukgGegQYgIBASAASEAoGY29tbWl0GAMgASgISAAacQoFU3RhcnQSGwoHc2FuZGJveBgBIAEoCUIKukgHcgUQARiAARIYCgRwYXRoGAIgASgMQgq6SAd6BRABGP8fEgwKBGd6aXAYAyABKAgSGgoEc2l6ZRgEIAEoA0IHukgEIgIoAEgAiAEBQgcKBV9zaXplQgYKBHBhcnQiJwoUV3JpdGVBcmNoaXZlUmVzcG9uc2USDwoHZW50cmllcxgBIAEoAyJ1ChFXYXRjaEZpbGVzUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhgKBHBhdGgYAiABKAxCCrpIB3oFEAEY/x8SEQoJcmVjdXJzaXZlGAMgASgIEhYKBHVzZXIYBCABKAlCCLpIBXIDGP8BImoKEldhdGNoRmlsZXNSZXNwb25zZRIPCgVyZWFkeRgBIAEoCEgAEjoKBmNoYW5nZRgCIAEoCzIoLnNhbmRnYXRlLmhlbHBlci52MS5XYXRjaFJlc3BvbnNlLkNoYW5nZUgAQgcKBWV2ZW50IngKFENyZWF0ZVdhdGNoZXJSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESGAoEcGF0aBgCIAEoDEIKukgHegUQARj/HxIRCglyZWN1cnNpdmUYAyABKAgSFgoEdXNlchgEIAEoCUIIukgFcgMY/wEiKwoVQ3JlYXRlV2F0Y2hlclJlc3BvbnNlEhIKCndhdGNoZXJfaWQYASABKAkiVwoZVGFrZVdhdGNoZXJDaGFuZ2VzUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEh0KCndhdGNoZXJfaWQYAiABKAlCCbpIBnIEEAEYQCJXChpUYWtlV2F0Y2hlckNoYW5nZXNSZXNwb25zZRI5CgdjaGFuZ2VzGAEgAygLMiguc2FuZGdhdGUuaGVscGVyLnYxLldhdGNoUmVzcG9uc2UuQ2hhbmdlIlIKFFJlbW92ZVdhdGNoZXJSZXF1ZXN0EhsKB3NhbmRib3gYASABKAlCCrpIB3IFEAEYgAESHQoKd2F0Y2hlcl9pZBgCIAEoCUIJukgGcgQQARhAIhcKFVJlbW92ZVdhdGNoZXJSZXNwb25zZSJFCg5HZXRVc2VyUmVxdWVzdBIbCgdzYW5kYm94GAEgASgJQgq6SAdyBRABGIABEhYKBHVzZXIYAiABKAlCCLpIBXIDGP8BIkkKD0dldFVzZXJSZXNwb25zZRILCgN1aWQYASABKA0SCwoDZ2lkGAIgASgNEgwKBGhvbWUYAyABKAkSDgoGZm9sZGVyGAQgASgJMucNCgtGaWxlU2VydmljZRJsCghHZXRFbnRyeRIkLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0RW50cnlSZXF1ZXN0GiUuc2FuZGdhdGUuc2FuZGJveC52MS5HZXRFbnRyeVJlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATADEnUKC0xpc3RFbnRyaWVzEicuc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0RW50cmllc1JlcXVlc3QaKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RFbnRyaWVzUmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAMSbgoIUmVhZEZpbGUSJC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJlYWRGaWxlUmVxdWVzdBolLnNhbmRnYXRlLnNhbmRib3gudjEuUmVhZEZpbGVSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAzABEm4KCVdyaXRlRmlsZRIlLnNhbmRnYXRlLnNhbmRib3gudjEuV3JpdGVGaWxlUmVxdWVzdBomLnNhbmRnYXRlLnNhbmRib3gudjEuV3JpdGVGaWxlUmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMoARJ4Cg1NYWtlRGlyZWN0b3J5Eikuc2FuZGdhdGUuc2FuZGJveC52MS5NYWtlRGlyZWN0b3J5UmVxdWVzdBoqLnNhbmRnYXRlLnNhbmRib3gudjEuTWFrZURpcmVjdG9yeVJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADEmwKCU1vdmVFbnRyeRIlLnNhbmRnYXRlLnNhbmRib3gudjEuTW92ZUVudHJ5UmVxdWVzdBomLnNhbmRnYXRlLnNhbmRib3gudjEuTW92ZUVudHJ5UmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMScgoLRGVsZXRlRW50cnkSJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLkRlbGV0ZUVudHJ5UmVxdWVzdBooLnNhbmRnYXRlLnNhbmRib3gudjEuRGVsZXRlRW50cnlSZXNwb25zZSIQirUYDAoGZmFjYWRlGAEwAxJmCgdTZXRNb2RlEiMuc2FuZGdhdGUuc2FuZGJveC52MS5TZXRNb2RlUmVxdWVzdBokLnNhbmRnYXRlLnNhbmRib3gudjEuU2V0TW9kZVJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADEncKC1JlYWRBcmNoaXZlEicuc2FuZGdhdGUuc2FuZGJveC52MS5SZWFkQXJjaGl2ZVJlcXVlc3QaKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJlYWRBcmNoaXZlUmVzcG9uc2UiE5ACAYq1GAwKBmZhY2FkZRgBMAMwARJ3CgxXcml0ZUFyY2hpdmUSKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLldyaXRlQXJjaGl2ZVJlcXVlc3QaKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLldyaXRlQXJjaGl2ZVJlc3BvbnNlIhCKtRgMCgZmYWNhZGUYATADKAESdAoKV2F0Y2hGaWxlcxImLnNhbmRnYXRlLnNhbmRib3gudjEuV2F0Y2hGaWxlc1JlcXVlc3QaJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLldhdGNoRmlsZXNSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlGAEwAzABEngKDUNyZWF0ZVdhdGNoZXISKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkNyZWF0ZVdhdGNoZXJSZXF1ZXN0Giouc2FuZGdhdGUuc2FuZGJveC52MS5DcmVhdGVXYXRjaGVyUmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMShwEKElRha2VXYXRjaGVyQ2hhbmdlcxIuLnNhbmRnYXRlLnNhbmRib3gudjEuVGFrZVdhdGNoZXJDaGFuZ2VzUmVxdWVzdBovLnNhbmRnYXRlLnNhbmRib3gudjEuVGFrZVdhdGNoZXJDaGFuZ2VzUmVzcG9uc2UiEIq1GAwKBmZhY2FkZRgBMAMSeAoNUmVtb3ZlV2F0Y2hlchIpLnNhbmRnYXRlLnNhbmRib3gudjEuUmVtb3ZlV2F0Y2hlclJlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlJlbW92ZVdhdGNoZXJSZXNwb25zZSIQirUYDAoGZmFjYWRlGAEwAxJpCgdHZXRVc2VyEiMuc2FuZGdhdGUuc2FuZGJveC52MS5HZXRVc2VyUmVxdWVzdBokLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0VXNlclJlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUYATADYgZwcm90bzM", [file_buf_validate_validate, file_sandgate_common_v1_access, file_sandgate_helper_v1_file]);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetEntryRequest
@@ -36,6 +36,13 @@ export type GetEntryRequest = Message<"sandgate.sandbox.v1.GetEntryRequest"> & {
    * @generated from field: bool follow = 3;
    */
   follow: boolean;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
 };
 
 /**
@@ -96,6 +103,13 @@ export type ListEntriesRequest = Message<"sandgate.sandbox.v1.ListEntriesRequest
    * @generated from field: string cursor = 5;
    */
   cursor: string;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 6;
+   */
+  user: string;
 };
 
 /**
@@ -154,6 +168,13 @@ export type ReadFileRequest = Message<"sandgate.sandbox.v1.ReadFileRequest"> & {
    * @generated from field: string if_range = 4;
    */
   ifRange: string;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
 };
 
 /**
@@ -264,6 +285,13 @@ export type WriteFileRequest_Start = Message<"sandgate.sandbox.v1.WriteFileReque
    * @generated from field: optional int64 size = 6;
    */
   size?: bigint | undefined;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's. A file that is replaced keeps its owner.
+   *
+   * @generated from field: string user = 7;
+   */
+  user: string;
 };
 
 /**
@@ -322,6 +350,13 @@ export type MakeDirectoryRequest = Message<"sandgate.sandbox.v1.MakeDirectoryReq
    * @generated from field: bool parents = 4;
    */
   parents: boolean;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
 };
 
 /**
@@ -376,6 +411,13 @@ export type MoveEntryRequest = Message<"sandgate.sandbox.v1.MoveEntryRequest"> &
    * @generated from field: bool overwrite = 4;
    */
   overwrite: boolean;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
 };
 
 /**
@@ -425,6 +467,13 @@ export type DeleteEntryRequest = Message<"sandgate.sandbox.v1.DeleteEntryRequest
    * @generated from field: sandgate.helper.v1.Precondition precondition = 4;
    */
   precondition?: Precondition | undefined;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
 };
 
 /**
@@ -470,6 +519,13 @@ export type SetModeRequest = Message<"sandgate.sandbox.v1.SetModeRequest"> & {
    * @generated from field: sandgate.helper.v1.Precondition precondition = 4;
    */
   precondition?: Precondition | undefined;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
 };
 
 /**
@@ -641,6 +697,13 @@ export type WatchFilesRequest = Message<"sandgate.sandbox.v1.WatchFilesRequest">
    * @generated from field: bool recursive = 3;
    */
   recursive: boolean;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
 };
 
 /**
@@ -680,8 +743,195 @@ export const WatchFilesResponseSchema: GenMessage<WatchFilesResponse> = /*@__PUR
   messageDesc(file_sandgate_sandbox_v1_files, 21);
 
 /**
- * Files in ready sandboxes, with the rights of the sandbox's user. `sandbox` is an id or a name. A path is what a process
- * inside would pass: relative ones start at the image's folder. It is bytes, since a name need not be UTF-8; none is 0.
+ * @generated from message sandgate.sandbox.v1.CreateWatcherRequest
+ */
+export type CreateWatcherRequest = Message<"sandgate.sandbox.v1.CreateWatcherRequest"> & {
+  /**
+   * @generated from field: string sandbox = 1;
+   */
+  sandbox: string;
+
+  /**
+   * @generated from field: bytes path = 2;
+   */
+  path: Uint8Array;
+
+  /**
+   * @generated from field: bool recursive = 3;
+   */
+  recursive: boolean;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 4;
+   */
+  user: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.CreateWatcherRequest.
+ * Use `create(CreateWatcherRequestSchema)` to create a new message.
+ */
+export const CreateWatcherRequestSchema: GenMessage<CreateWatcherRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 22);
+
+/**
+ * @generated from message sandgate.sandbox.v1.CreateWatcherResponse
+ */
+export type CreateWatcherResponse = Message<"sandgate.sandbox.v1.CreateWatcherResponse"> & {
+  /**
+   * @generated from field: string watcher_id = 1;
+   */
+  watcherId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.CreateWatcherResponse.
+ * Use `create(CreateWatcherResponseSchema)` to create a new message.
+ */
+export const CreateWatcherResponseSchema: GenMessage<CreateWatcherResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 23);
+
+/**
+ * @generated from message sandgate.sandbox.v1.TakeWatcherChangesRequest
+ */
+export type TakeWatcherChangesRequest = Message<"sandgate.sandbox.v1.TakeWatcherChangesRequest"> & {
+  /**
+   * @generated from field: string sandbox = 1;
+   */
+  sandbox: string;
+
+  /**
+   * @generated from field: string watcher_id = 2;
+   */
+  watcherId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.TakeWatcherChangesRequest.
+ * Use `create(TakeWatcherChangesRequestSchema)` to create a new message.
+ */
+export const TakeWatcherChangesRequestSchema: GenMessage<TakeWatcherChangesRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 24);
+
+/**
+ * @generated from message sandgate.sandbox.v1.TakeWatcherChangesResponse
+ */
+export type TakeWatcherChangesResponse = Message<"sandgate.sandbox.v1.TakeWatcherChangesResponse"> & {
+  /**
+   * @generated from field: repeated sandgate.helper.v1.WatchResponse.Change changes = 1;
+   */
+  changes: WatchResponse_Change[];
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.TakeWatcherChangesResponse.
+ * Use `create(TakeWatcherChangesResponseSchema)` to create a new message.
+ */
+export const TakeWatcherChangesResponseSchema: GenMessage<TakeWatcherChangesResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 25);
+
+/**
+ * @generated from message sandgate.sandbox.v1.RemoveWatcherRequest
+ */
+export type RemoveWatcherRequest = Message<"sandgate.sandbox.v1.RemoveWatcherRequest"> & {
+  /**
+   * @generated from field: string sandbox = 1;
+   */
+  sandbox: string;
+
+  /**
+   * @generated from field: string watcher_id = 2;
+   */
+  watcherId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.RemoveWatcherRequest.
+ * Use `create(RemoveWatcherRequestSchema)` to create a new message.
+ */
+export const RemoveWatcherRequestSchema: GenMessage<RemoveWatcherRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 26);
+
+/**
+ * @generated from message sandgate.sandbox.v1.RemoveWatcherResponse
+ */
+export type RemoveWatcherResponse = Message<"sandgate.sandbox.v1.RemoveWatcherResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.RemoveWatcherResponse.
+ * Use `create(RemoveWatcherResponseSchema)` to create a new message.
+ */
+export const RemoveWatcherResponseSchema: GenMessage<RemoveWatcherResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 27);
+
+/**
+ * @generated from message sandgate.sandbox.v1.GetUserRequest
+ */
+export type GetUserRequest = Message<"sandgate.sandbox.v1.GetUserRequest"> & {
+  /**
+   * @generated from field: string sandbox = 1;
+   */
+  sandbox: string;
+
+  /**
+   * A name, uid, or `uid:gid` of the sandbox's. Empty: the image's.
+   *
+   * @generated from field: string user = 2;
+   */
+  user: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.GetUserRequest.
+ * Use `create(GetUserRequestSchema)` to create a new message.
+ */
+export const GetUserRequestSchema: GenMessage<GetUserRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 28);
+
+/**
+ * @generated from message sandgate.sandbox.v1.GetUserResponse
+ */
+export type GetUserResponse = Message<"sandgate.sandbox.v1.GetUserResponse"> & {
+  /**
+   * @generated from field: uint32 uid = 1;
+   */
+  uid: number;
+
+  /**
+   * @generated from field: uint32 gid = 2;
+   */
+  gid: number;
+
+  /**
+   * `HOME` of its commands.
+   *
+   * @generated from field: string home = 3;
+   */
+  home: string;
+
+  /**
+   * Where relative paths start, and commands that name no folder: the image's.
+   *
+   * @generated from field: string folder = 4;
+   */
+  folder: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.GetUserResponse.
+ * Use `create(GetUserResponseSchema)` to create a new message.
+ */
+export const GetUserResponseSchema: GenMessage<GetUserResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_files, 29);
+
+/**
+ * Files in ready sandboxes, with the rights of the sandbox's user, or of the `user` of a request, to whom what is made then
+ * belongs: unknown is VALIDATION_ERROR of `user`, and one that can't be used CONFLICT with EPERM. `sandbox` is an id or a name.
+ * A path is what a process inside would pass: relative ones start at the image's folder. It is bytes, since a name need not be
+ * UTF-8; none is 0.
  * What answers say of a file is the word of the sandbox's helper, within the bounds of its contract.
  *
  * @generated from service sandgate.sandbox.v1.FileService
@@ -790,6 +1040,47 @@ export const FileService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchFilesRequestSchema;
     output: typeof WatchFilesResponseSchema;
+  },
+  /**
+   * A watch whose changes are kept in the sandbox until they are asked for, at any replica: 4,096 of them, or 512 KiB of paths.
+   * 32 may be open in a sandbox (CONFLICT with EMFILE), and one that nobody asks for 5 minutes ends.
+   *
+   * @generated from rpc sandgate.sandbox.v1.FileService.CreateWatcher
+   */
+  createWatcher: {
+    methodKind: "unary";
+    input: typeof CreateWatcherRequestSchema;
+    output: typeof CreateWatcherResponseSchema;
+  },
+  /**
+   * The changes since the last call, all that were done before this one included. Each is told once. Throws NOT_FOUND.
+   *
+   * @generated from rpc sandgate.sandbox.v1.FileService.TakeWatcherChanges
+   */
+  takeWatcherChanges: {
+    methodKind: "unary";
+    input: typeof TakeWatcherChangesRequestSchema;
+    output: typeof TakeWatcherChangesResponseSchema;
+  },
+  /**
+   * Throws NOT_FOUND.
+   *
+   * @generated from rpc sandgate.sandbox.v1.FileService.RemoveWatcher
+   */
+  removeWatcher: {
+    methodKind: "unary";
+    input: typeof RemoveWatcherRequestSchema;
+    output: typeof RemoveWatcherResponseSchema;
+  },
+  /**
+   * A user as the other calls take it, and where its paths start.
+   *
+   * @generated from rpc sandgate.sandbox.v1.FileService.GetUser
+   */
+  getUser: {
+    methodKind: "unary";
+    input: typeof GetUserRequestSchema;
+    output: typeof GetUserResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_sandgate_sandbox_v1_files, 0);
