@@ -30,7 +30,7 @@ const projects = {
       "services/telemetry/src/docker/samplers.test.ts",
       "test/{conformance,e2b,e2e}/*.test.ts",
       "test/clients/{typescript,cli,mcp,faults,python,examples}*.test.ts",
-      "test/browser/dashboard*.test.ts",
+      "test/browser/{dashboard,live-reload}*.test.ts",
       "test/fault/{engine,internal-error,upstream-error}.test.ts",
       "test/contract/runtime.docker.test.ts",
     ],

@@ -3,7 +3,7 @@
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { cp, mkdir, readdir, rename, stat, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, readdir, readFile, rename, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
@@ -63,6 +63,35 @@ export async function addPython(folder: string): Promise<void> {
   await mkdir(join(folder, "bin"), { recursive: true });
   // Python finds its library from where it really is.
   await symlink(program, join(folder, "bin/python3"));
+}
+
+/**
+ * Copies npm packages of a `node_modules` into that of an image's folder at `place`, with those packages that they need
+ * and that are there, and with the libraries of their native parts.
+ */
+export async function addPackages(
+  folder: string,
+  place: string,
+  modules: string,
+  names: readonly string[],
+): Promise<void> {
+  const found = new Set<string>();
+  const find = async (name: string): Promise<void> => {
+    if (found.has(name)) return;
+    const text = await readFile(join(modules, name, "package.json"), "utf8");
+    found.add(name);
+    const { dependencies = {}, optionalDependencies = {} } = JSON.parse(text);
+    for (const each of Object.keys(dependencies)) await find(each);
+    // Such as a native part for another processor.
+    for (const each of Object.keys(optionalDependencies)) await find(each).catch(() => {});
+  };
+  for (const name of names) await find(name);
+  for (const name of found) {
+    await cp(join(modules, name), join(folder, place, "node_modules", name), { recursive: true });
+    const files = await readdir(join(modules, name));
+    const native = files.filter((file) => file.endsWith(".node")).map((file) => join(modules, name, file));
+    if (native.length > 0) await addLibraries(folder, native);
+  }
 }
 
 /**
