@@ -1,12 +1,13 @@
 import { execFile } from "node:child_process";
-import { readdir, readFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
 
 const execute = promisify(execFile);
-const build = join(import.meta.dirname, "../../clients/typescript/build.ts");
+const root = join(import.meta.dirname, "../..");
+const build = join(root, "clients/typescript/build.ts");
 
 test("the client as npm gets it runs without types, needs no package, and no Node.js in a browser", async ({
   folder,
@@ -30,5 +31,42 @@ test("the client as npm gets it runs without types, needs no package, and no Nod
       imported.some((from) => ofMachines.includes(from?.slice(2) ?? "")),
       name,
     ).toBe(false);
+  }
+});
+
+test("the command line as npm gets it has what it needs, and runs without types", async ({ folder }) => {
+  const dist = join(folder, "dist");
+  await execute(process.execPath, [join(root, "clients/cli/build.ts"), dist]);
+  const { stdout: packed } = await execute("npm", ["pack", "--json", "--pack-destination", folder], { cwd: dist });
+  const [{ name, filename, files }] = JSON.parse(packed);
+  expect(name).toBe("sandgate");
+  const outside = files.map(({ path }: { path: string }) => path).filter((path: string) => !path.startsWith("src/"));
+  expect(outside.toSorted()).toEqual(["README.md", "package.json"]);
+
+  // As npm lays it out, beside the packages that it names.
+  const modules = join(folder, "node_modules");
+  await mkdir(join(modules, "@sandgate"), { recursive: true });
+  await execute("tar", ["-x", "-f", join(folder, filename), "-C", modules]);
+  const manifest = JSON.parse(await readFile(join(modules, "package/package.json"), "utf8"));
+  expect(Object.keys(manifest.dependencies)).toEqual(["@modelcontextprotocol/sdk", "@sandgate/client", "zod"]);
+  await execute(process.execPath, [build, join(modules, "@sandgate/client")]);
+  for (const each of ["@modelcontextprotocol", "zod"]) {
+    await symlink(join(root, "node_modules", each), join(modules, each));
+  }
+  const program = join(modules, "package", manifest.bin.sandgate);
+  const run = (...args: string[]) => {
+    const env = { ...process.env, SANDGATE_URL: "http://127.0.0.1:1", SANDGATE_CONFIG: join(folder, "none") };
+    return execute(process.execPath, ["--no-strip-types", program, ...args], { env }).then(
+      ({ stdout }) => ({ code: 0, stdout, stderr: "" }),
+      ({ code, stdout, stderr }) => ({ code, stdout, stderr }),
+    );
+  };
+  expect((await run("--version")).stdout).toBe(`sandgate ${manifest.version}\n`);
+  expect((await run("mcp", "--help")).stdout).toContain("usage: sandgate mcp");
+  expect(await run("ps")).toMatchObject({ code: 1, stderr: expect.stringContaining("can't be reached") });
+  // Each command's own files are there, with the packages that it needs.
+  for (const each of (await readdir(join(modules, "package/src/commands"))).filter((file) => file.endsWith(".js"))) {
+    const file = JSON.stringify(join(modules, "package/src/commands", each));
+    await execute(process.execPath, ["--no-strip-types", "-e", `import(${file})`]);
   }
 });
