@@ -21,7 +21,10 @@ function anchorsOf(page: string): Set<string> {
 test("every link between pages leads to a file, and to a heading of it", async () => {
   const broken: string[] = [];
   let links = 0;
-  for await (const file of glob("**/*.md", { cwd: root, exclude: (name) => /(^|\/)(node_modules|data|dist)$/.test(name) })) {
+  for await (const file of glob("**/*.md", {
+    cwd: root,
+    exclude: (name) => /(^|\/)(node_modules|data|dist)$/.test(name),
+  })) {
     const page = readFileSync(join(root, file), "utf8");
     for (const [, target = ""] of page.matchAll(/\]\((?!https?:)([^)\s]+)\)/g)) {
       links++;
