@@ -79,8 +79,8 @@ export type Failure =
 export function toFailure(error: unknown): Failure {
   if (error instanceof IdempotencyRecordExists) return { kind: "idempotency-record-exists", message: error.message };
   if (error instanceof DomainError) {
-    const { reason, message, hint, violations, retryAfterSeconds, callersFault } = error;
-    return { kind: "domain", reason, message, options: { hint, violations, retryAfterSeconds, callersFault } };
+    const { reason, message, hint, violations, retryAfterSeconds, callersFault, errno } = error;
+    return { kind: "domain", reason, message, options: { hint, violations, retryAfterSeconds, callersFault, errno } };
   }
   if (!(error instanceof Error)) return { kind: "other", message: String(error) };
   const errcode = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;

@@ -38,6 +38,7 @@ export const transactions = {
       violations: [{ field: "id", issue: "is refused" }],
       retryAfterSeconds: 7,
       callersFault: true,
+      errno: "EDQUOT",
     });
   },
   async addNoteLater(tx: Transaction, id: string): Promise<void> {

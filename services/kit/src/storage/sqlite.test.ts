@@ -228,6 +228,7 @@ test("a DomainError undoes its own transaction alone and arrives as it was throw
     violations: [{ field: "id", issue: "is refused" }],
     retryAfterSeconds: 7,
     callersFault: true,
+    errno: "EDQUOT",
   });
   expect(notesOf(database)).toEqual(["after", "before"]);
 });
