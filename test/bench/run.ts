@@ -1,5 +1,6 @@
 // `npm run bench`: what the platform costs, each figure a ratio or a size measured in one run, beside its aim.
 import { stdout } from "node:process";
+import { measureE2b } from "./e2b.ts";
 import type { Figure } from "./figure.ts";
 import { measureKubernetes } from "./kubernetes.ts";
 import { measurePreviews } from "./previews.ts";
@@ -20,6 +21,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   transports: measureTransports,
   use: measureUse,
   previews: measurePreviews,
+  e2b: measureE2b,
   telemetry: measureTelemetry,
   stalls: measureStalls,
   rows: measureRows,

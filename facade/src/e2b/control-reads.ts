@@ -31,12 +31,12 @@ export function addReadRoutes(app: App, control: Control): void {
       const chunk = await sandbox.listSandboxes({ page, ...filter }, callFor(request));
       return { rows: chunk.sandboxes, nextCursor: chunk.nextCursor };
     });
-    const afterMs = startedAfter === undefined ? undefined : Number(parseMoment(startedAfter) ?? 0n) / 1000;
+    const sinceMs = startedAfter === undefined ? undefined : Number(parseMoment(startedAfter) ?? 0n) / 1000;
     const wanted = rows.filter(
       (each) =>
         !hasExpired(each, Date.now()) &&
         (template === undefined || each.imageId === template || each.imageName === template) &&
-        (afterMs === undefined || msOf(startOf(each)) > afterMs),
+        (sinceMs === undefined || msOf(startOf(each)) >= sinceMs),
     );
     return order === "asc" ? wanted.toReversed() : wanted;
   }

@@ -157,6 +157,8 @@ function openForm(type: string): InstanceType<typeof Busboy> {
     return new Busboy({
       headers: { "content-type": type },
       preservePath: true,
+      // As E2B has it: a part of this name is a file, though it doesn't say what it is called.
+      isPartAFile: (field, _type, name) => name !== undefined || field === "file",
       limits: { parts: maxParts, fieldSize: 1024, headerPairs: 100 },
     });
   } catch {
