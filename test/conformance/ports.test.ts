@@ -1,5 +1,7 @@
 import { once } from "node:events";
+import { Agent, type IncomingMessage, request } from "node:http";
 import { connect } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus } from "./client.ts";
@@ -186,6 +188,23 @@ describe.runIf(await requireSandboxHost())("ports", () => {
     const large = "x".repeat(3_000_000);
     const echoed = await http(3000, "/", { method: "PUT", body: large });
     expect((await echoed.text()).endsWith(`\n\n${large}`)).toBe(true);
+  });
+
+  test("a connection takes further requests once an answer has come whole", async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const reused: boolean[] = [];
+    for (const port of [8081, 3000, 8081]) {
+      const sent = request(`${box.target.url}/sandboxes/${box.id}/ports/${port}/http/`, {
+        agent,
+        headers: headersOf(),
+      }).end();
+      const [answer]: IncomingMessage[] = await once(sent, "response");
+      await answer?.toArray();
+      await delay(50);
+      reused.push(sent.reusedSocket);
+    }
+    agent.destroy();
+    expect(reused).toEqual([false, true, true]);
   });
 
   test("a request that is open ends with its sandbox, whose ports are then a conflict", async () => {

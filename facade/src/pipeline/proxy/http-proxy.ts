@@ -157,8 +157,8 @@ async function sendAnswer(
     if (endsWithConnection(answer)) failWithConnection(answer);
     await pipeline(answer, response, { signal: target.signal });
   } catch {
-    // So that nobody takes it for the whole.
-    raw.socket.destroy();
+    // So that nobody takes it for the whole. The end of a whole one may abort the signal before this is told of it.
+    if (!response.writableFinished) raw.socket.destroy();
   } finally {
     linger(raw);
   }
