@@ -1,4 +1,5 @@
-"""Writes the synchronous half, `_sync`, from the asynchronous one. With --check it only says whether they fit."""
+"""Writes the synchronous half, `_sync`, from the asynchronous one; `runtime.py` is each half's own. With --check it
+only says whether they fit."""
 
 import re
 import sys
@@ -8,15 +9,18 @@ package = Path(__file__).parent / "src" / "sandgate"
 rules = [
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
-    (r"\bAsync(Sandbox|Sandgate|Iterator|Http|Client)\b", r"\1"),
-    (r"\bAsyncGenerator\[(.+), None\]", r"Generator[\1, None, None]"),
+    (r"\bAwaitable\[(.+?)\]", r"\1"),
+    (r"\bAwaitable, ", ""),
+    (r"\bAsync(Sandbox|Sandboxes|Sandgate|Iterator|Http|Client)\b", r"\1"),
+    (r"\bAsyncGenerator\[(.+?), None\]", r"Generator[\1, None, None]"),
     (r"\bAsyncGenerator\b", "Generator"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
-    (r"\ba(close|read|iter_bytes)\(", r"\1("),
-    (r"\bfrom asyncio import sleep\b", "from time import sleep"),
+    (r"\ba(close|read|iter_bytes|iter_raw|next)\(", r"\1("),
 ]
 drifted = []
 for source in sorted((package / "_async").glob("*.py")):
+    if source.name == "runtime.py":
+        continue
     text = source.read_text()
     for pattern, replacement in rules:
         text = re.sub(pattern, replacement, text)

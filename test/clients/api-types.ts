@@ -13,11 +13,17 @@ type JsonObject = Record<string, Json>;
 /** Where the client has them. */
 export const apiTypesFile = join(import.meta.dirname, "../../clients/typescript/src/api.ts");
 
-/** Makes the types of the API as the facade describes it, with the names that the client has for fields. */
-export async function makeApiTypes(): Promise<string> {
+/** The API as the facade describes it. */
+export async function readApi(): Promise<JsonObject> {
   const platform = await openTestPlatform();
   const document: JsonObject = (await platform.app.inject("/openapi.json")).json();
   await platform.close();
+  return document;
+}
+
+/** Makes the types of the API, with the names that the client has for fields. */
+export async function makeApiTypes(): Promise<string> {
+  const document = await readApi();
   const { path: folder, remove } = await createTempFolder();
   try {
     const [from, to] = [join(folder, "openapi.json"), join(folder, "api.ts")];

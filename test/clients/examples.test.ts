@@ -17,10 +17,11 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createPreviewClient } from "../conformance/preview-client.ts";
 import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
-import { installHttpx, python, pythonEnv } from "./python-client.ts";
+import { installPythonTools, pythonEnv } from "./python.ts";
 
 const root = join(import.meta.dirname, "../..");
-const isHere = (await requireServer("docker", probeEngine)) && (await requireServer("python", installHttpx));
+const isHere = (await requireServer("docker", probeEngine)) && (await requireServer("python", installPythonTools));
+const python = isHere ? await installPythonTools() : "";
 
 /** Each example is there in both languages. */
 const languages: readonly { language: string; program: string; fileOf(name: string): string }[] = [

@@ -7,7 +7,7 @@ import { until } from "@sandgate/test-support/until";
 import pLimit from "p-limit";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
-import { type FaultyNetwork, openFaultyNetwork } from "./http-faults.ts";
+import { createRandom, type FaultyNetwork, openFaultyNetwork } from "./http-faults.ts";
 
 const count = Number(process.env.SANDGATE_FAULT_SANDBOXES ?? 100);
 const atOnce = 8;
@@ -84,14 +84,3 @@ describe.runIf(await requireServer("docker", probeEngine))("over a faulty networ
     );
   });
 });
-
-/** The same numbers for each run (mulberry32). */
-function createRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}

@@ -1,6 +1,6 @@
 // The examples of docs/typescript.md and docs/cli.md, as they stand there.
 import { execFile } from "node:child_process";
-import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { Sandgate } from "@sandgate/client";
@@ -10,18 +10,10 @@ import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
 import { program } from "./command-line.ts";
+import { blocksOf } from "./pages.ts";
 
 const root = join(import.meta.dirname, "../..");
 const execute = promisify(execFile);
-
-/** The blocks of a page that are in a language. */
-async function blocksOf(page: string, language: string): Promise<string[]> {
-  const text = await readFile(join(root, "docs", page), "utf8");
-  return text
-    .split(`\`\`\`${language}\n`)
-    .slice(1)
-    .map((block) => block.slice(0, block.indexOf("```")));
-}
 
 describe.runIf(await requireServer("docker", probeEngine))("the examples of", () => {
   let platform: TestPlatform;

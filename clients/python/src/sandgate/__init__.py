@@ -1,8 +1,9 @@
-"""The client of Sandgate: sandboxes, commands, files and ports."""
+"""The client of Sandgate: sandboxes, commands, terminals, files and ports. `sandgate.records` has what the API answers."""
 
 from ._async.sandbox import AsyncSandbox
 from ._async.sandgate import AsyncSandgate
-from ._protocol import CommandResult, OutputChunk, Record
+from ._protocol import CommandResult, FileChange, OutputBytes, OutputChunk
+from ._record import Record
 from ._sync.sandbox import Sandbox
 from ._sync.sandgate import Sandgate
 from .errors import (
@@ -51,6 +52,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "EmailNotVerified",
+    "FileChange",
     "Forbidden",
     "ImageDisabled",
     "ImageImmutable",
@@ -61,6 +63,7 @@ __all__ = [
     "InvalidToken",
     "MemberNotFound",
     "NotFound",
+    "OutputBytes",
     "OutputChunk",
     "ProcessLost",
     "ProvisioningFailed",

@@ -1,5 +1,4 @@
-"""What both halves share: settings, requests, answers and when a request is tried again. Nothing here does I/O but the
-settings' file."""
+"""What both halves share: settings, requests, answers, when a request is tried again, and local files."""
 
 from __future__ import annotations
 
@@ -8,14 +7,20 @@ import codecs
 import json
 import os
 import random
+import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
+import httpx
+
+from ._record import Record
 from .errors import BadSettings, CommandFailed, CommandTimedOut, ProcessLost, SandgateError
+from .records import Entry, LogEntry, MetricPoint, ProcessRecord, Workspace
 
 Command = str | Sequence[str]
 ATTEMPT_SECONDS = 30.0
@@ -33,18 +38,8 @@ LONGEST_SECONDS = 86_400
 PAGE_SIZE = 10_000
 
 
-class Record(dict[str, Any]):
-    """What the API answered: its fields are items and attributes."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
 def parse_json(body: bytes | str) -> Any:
-    return json.loads(body, object_hook=Record) if body else None
+    return json.loads(body) if body else None
 
 
 def given(**fields: Any) -> dict[str, Any]:
@@ -55,11 +50,12 @@ def given(**fields: Any) -> dict[str, Any]:
 @dataclass
 class Settings:
     url: str
-    token: str | None = field(repr=False)
+    #: One, or what gives them.
+    token: Any = field(repr=False)
     workspace: str | None
 
 
-def resolve_settings(url: str | None, token: str | None, workspace: str | None) -> Settings:
+def resolve_settings(url: str | None, token: Any, workspace: str | None) -> Settings:
     """Completes settings from the environment and from what `sandgate login` stored, which goes to its own address
     alone."""
     env = os.environ
@@ -103,7 +99,10 @@ class Request:
     path: str
     query: Mapping[str, Any] = field(default_factory=dict)
     json: Any = None
-    content: bytes | None = None
+    #: The body of each try: bytes, or what makes chunks of them.
+    content: bytes | Callable[[], Any] | None = None
+    #: The body can't be read again.
+    is_once: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Whether a try with an unknown outcome may be repeated: all but POST by default, and what has a key.
     repeatable: bool | None = None
@@ -114,6 +113,8 @@ class Request:
     #: How long all tries may take, in milliseconds.
     timeout_ms: float | None = None
     final_codes: Sequence[str] = ()
+    #: Needs no credential.
+    anonymous: bool = False
 
     def build_headers(self, token: str | None, workspace: str | None) -> dict[str, str]:
         headers = dict(self.headers)
@@ -126,7 +127,7 @@ class Request:
         if self.json is not None:
             headers["content-type"] = "application/json"
         elif self.content is not None:
-            headers["content-type"] = "application/octet-stream"
+            headers.setdefault("content-type", "application/octet-stream")
         return headers
 
     def build_query(self) -> list[tuple[str, str | int | float | bool | None]]:
@@ -137,16 +138,20 @@ class Request:
                     pairs.append((name, str(value).lower() if isinstance(value, bool) else str(value)))
         return pairs
 
-    def build_body(self) -> bytes | None:
-        return self.content if self.json is None else json.dumps(self.json).encode()
+    def build_body(self) -> Any:
+        if self.json is not None:
+            return json.dumps(self.json).encode()
+        return self.content() if callable(self.content) else self.content
 
     @property
     def is_personal(self) -> bool:
         """Belongs to no workspace, or has it in its path."""
-        return self.path.startswith(("/workspaces", "/api-tokens", "/auth", "/admin", "/healthz", "/readyz"))
+        return self.anonymous or self.path.startswith(
+            ("/workspaces", "/api-tokens", "/auth", "/admin", "/healthz", "/readyz")
+        )
 
     def may_retry(self, error: SandgateError) -> bool:
-        if not error.retryable or error.code in self.final_codes:
+        if not error.retryable or error.code in self.final_codes or self.is_once:
             return False
         # These are refused before anything is done.
         if error.code in ("rate_limited", "sandbox_not_ready"):
@@ -176,7 +181,7 @@ def is_uuid(text: str) -> bool:
         return False
 
 
-def choose_workspace(own: Sequence[Record], name: str | None) -> str:
+def choose_workspace(own: Sequence[Workspace], name: str | None) -> str:
     """The one that is named, else the personal one, which is made before any other of one's own; newest come first."""
     if name is not None:
         found = next((each for each in own if each.name == name), None)
@@ -224,32 +229,91 @@ class EventParser:
             self._fields[name] = value
 
 
+class Stat(Entry):
+    #: Changes when the content does.
+    etag: str | None
+
+
+class FileChange(Record):
+    """A change of a file. `overflow`: changes were lost."""
+
+    type: Literal["create", "write", "delete", "move", "attrib", "overflow"]
+    path: str | None
+    #: Where a move led.
+    to: str | None
+    #: The bytes of both in base64, if they aren't UTF-8.
+    path_base64: str | None
+    to_base64: str | None
+
+
+class Stop:
+    """Ends what reads a stream, from another thread or task."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._response: httpx.Response | None = None
+
+    def hold(self, response: httpx.Response) -> None:
+        """The stream that is read now."""
+        self._response = response
+        if self.is_set:
+            self.set()
+
+    def set(self) -> None:
+        self.is_set = True
+        stream = self._response.extensions.get("network_stream") if self._response is not None else None
+        connection = stream.get_extra_info("socket") if stream is not None else None
+        if connection is not None:
+            try:
+                # Closing alone doesn't wake who reads.
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                # It has ended by itself.
+                pass
+
+
+#: One without a zone is local time.
+Moment = datetime | str
+
+OutputStream = Literal["stdout", "stderr", "pty"]
+
+
 @dataclass
 class OutputChunk:
-    #: `stdout`, `stderr` or `pty`.
-    stream: str
+    stream: OutputStream
     data: str
 
 
+@dataclass
+class OutputBytes:
+    stream: OutputStream
+    data: bytes
+    #: Bytes of output up to and with these.
+    offset: int
+
+
 class OutputReader:
-    """Reads a process's events: text, bytes that are gone, and how it ended."""
+    """Reads a process's events: its output, bytes that are gone, and how it ended."""
 
-    def __init__(self) -> None:
-        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+    def __init__(self, process: ProcessRecord | None = None) -> None:
+        self._decoders: dict[OutputStream, codecs.IncrementalDecoder] = {}
         self.lost_bytes = 0
-        self.process: Record | None = None
+        self.process = process
 
-    def read(self, event: Event) -> OutputChunk | None:
+    def read(self, event: Event) -> OutputBytes | None:
         if event.event == "output":
             told = json.loads(event.data)
-            stream = told["stream"]
-            decoder = self._decoders.setdefault(stream, codecs.getincrementaldecoder("utf-8")("replace"))
-            return OutputChunk(stream, decoder.decode(base64.b64decode(told["data"])))
+            return OutputBytes(told["stream"], base64.b64decode(told["data"]), int(event.id or 0))
         if event.event == "gap":
             self.lost_bytes += json.loads(event.data)["bytes"]
         if event.event in ("start", "exit"):
-            self.process = parse_json(event.data)
+            self.process = ProcessRecord(parse_json(event.data))
         return None
+
+    def decode(self, chunk: OutputBytes) -> OutputChunk:
+        """A character that was split between chunks stays whole."""
+        decoder = self._decoders.setdefault(chunk.stream, codecs.getincrementaldecoder("utf-8")("replace"))
+        return OutputChunk(chunk.stream, decoder.decode(chunk.data))
 
     def end(self) -> list[OutputChunk]:
         """What bytes at the end were no whole character."""
@@ -266,15 +330,15 @@ class CommandResult:
     signal: str | None
     #: Bytes of output that were gone before they were read.
     lost_bytes: int
-    process: Record = field(repr=False)
+    process: ProcessRecord = field(repr=False)
 
 
 def to_result(reader: OutputReader, texts: Mapping[str, str], command: Command, check: bool) -> CommandResult:
     process = reader.process
     assert process is not None  # A stream that ends without it raises.
     shown = (command if isinstance(command, str) else " ".join(command))[:200]
-    stdout, stderr, exit_code = texts["stdout"], texts["stderr"], process.get("exit_code")
-    if process.get("timed_out"):
+    stdout, stderr, exit_code = texts["stdout"], texts["stderr"], process.exit_code
+    if process.timed_out:
         message = f"The command was ended when its time was up: {shown}"
         raise CommandTimedOut(message, exit_code=exit_code, stdout=stdout, stderr=stderr)
     if process.state == "lost" or exit_code is None:
@@ -283,7 +347,7 @@ def to_result(reader: OutputReader, texts: Mapping[str, str], command: Command, 
     if check and exit_code != 0:
         message = f"The command ended with exit code {exit_code}: {shown}"
         raise CommandFailed(message, exit_code=exit_code, stdout=stdout, stderr=stderr)
-    return CommandResult(stdout, stderr, exit_code, process.get("signal"), reader.lost_bytes, process)
+    return CommandResult(stdout, stderr, exit_code, process.signal, reader.lost_bytes, process)
 
 
 def command_fields(command: Command, stdin: str | bytes | None, **fields: Any) -> dict[str, Any]:
@@ -292,7 +356,7 @@ def command_fields(command: Command, stdin: str | bytes | None, **fields: Any) -
     if stdin is not None:
         data = to_bytes(stdin)
         if len(data) > MAX_INLINE_INPUT:
-            hint = "Start it with `stdin_open=True` and use `write`."
+            hint = "Start it with `stdin_open=True` and use `write`, or use `run`."
             raise BadSettings(f"stdin is longer than {MAX_INLINE_INPUT} bytes.", hint)
         body |= {"stdin": base64.b64encode(data).decode(), "encoding": "base64"}
     return body
@@ -304,3 +368,46 @@ def to_bytes(content: str | bytes) -> bytes:
 
 def to_mode(mode: int | str | None) -> str | None:
     return f"{mode:04o}" if isinstance(mode, int) else mode
+
+
+def range_header(offset: int | None, length: int | None) -> dict[str, str]:
+    """The header that asks for a part of a file; none for all of it."""
+    if offset is None and length is None:
+        return {}
+    first = offset or 0
+    return {"range": f"bytes={first}-{'' if length is None else first + length - 1}"}
+
+
+def to_moment(moment: Moment | None) -> str | None:
+    return moment.astimezone(timezone.utc).isoformat() if isinstance(moment, datetime) else moment
+
+
+class SeenRows:
+    """Tells rows apart that come as history and live too. Equal rows count by number."""
+
+    def __init__(self) -> None:
+        self._handed_on: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+
+    def start_over(self) -> None:
+        """The rows that come now begin anew."""
+        self._counts = {}
+
+    def add(self, row: LogEntry | MetricPoint) -> bool:
+        """Whether it is new."""
+        key = json.dumps(row, sort_keys=True)
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        if count <= self._handed_on.get(key, 0):
+            return False
+        self._handed_on[key] = count
+        for known in (self._counts, self._handed_on):
+            while len(known) > 2 * PAGE_SIZE:
+                del known[next(iter(known))]
+        return True
+
+
+def previous_page(rows: Sequence[Any]) -> tuple[list[Any], str]:
+    """Rows of a full page, and where the page before it ends. Others with the oldest one's time may be on that page."""
+    oldest = rows[0].timestamp
+    kept = [row for row in rows if row.timestamp != oldest]
+    return (kept, kept[0].timestamp) if kept else (list(rows), oldest)

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
-from asyncio import sleep
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from math import ceil
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from .._protocol import WAIT_GRACE_SECONDS, WAIT_SECONDS, Record, Request, fill_path, given, new_key
+import httpx
+
+from .._protocol import WAIT_GRACE_SECONDS, WAIT_SECONDS, Moment, Request, fill_path, given, new_key
 from ..errors import ProvisioningFailed, SandboxNotReady, SandgateError, TimedOut
+from ..records import LogEntry, MetricPoint, SandboxRecord, SandboxState
 from .commands import Commands
 from .files import Files
-from .http import AsyncHttp
+from .http import AsyncHttp, ClientOptions
+from .monitoring import Readings
 from .ports import Ports
+from .runtime import Rows, sleep
+from .terminals import Terminals
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 READY_MS = 300_000
 
@@ -19,13 +27,16 @@ READY_MS = 300_000
 class AsyncSandbox:
     """A sandbox. It is stopped at the end of a `with` block."""
 
-    def __init__(self, http: AsyncHttp, record: Record) -> None:
+    def __init__(self, http: AsyncHttp, record: SandboxRecord, owns_http: bool = False) -> None:
         self._http = http
-        self.id: str = record.id
+        self._owns_http = owns_http
+        self.id = record.id
         #: What was last known of it.
         self.record = record
         self.commands = Commands(http, self.id)
         self.files = Files(http, self.id)
+        #: Terminals.
+        self.pty = Terminals(http, self.id)
         self.ports = Ports(http, self.id)
         self._path = fill_path("/sandboxes/{id}", id=self.id)
 
@@ -41,67 +52,62 @@ class AsyncSandbox:
         ttl_seconds: int | None = None,
         idle_timeout_seconds: int | None = None,
         timeout_ms: float = READY_MS,
-        on_progress: Callable[[Record], object] | None = None,
+        on_progress: Callable[[SandboxRecord], object] | None = None,
         idempotency_key: str | None = None,
-        url: str | None = None,
-        token: str | None = None,
-        workspace: str | None = None,
+        **client: Unpack[ClientOptions],
     ) -> AsyncSandbox:
         """Makes a sandbox from an image, by its name or id, and waits until it is ready, 5 minutes by default. One that
         isn't ready in time is stopped. `on_progress` is told of each change of the record meanwhile."""
-        deadline = monotonic() + timeout_ms / 1000
-        http = AsyncHttp(url, token, workspace)
-        body = given(image=image, name=name, labels=labels, env=env, command=command and list(command))
-        body |= given(ttl_seconds=ttl_seconds, idle_timeout_seconds=idle_timeout_seconds)
-        request = Request("POST", "/sandboxes/provision", json=body, timeout_ms=timeout_ms)
-        request.idempotency_key = idempotency_key or new_key()
-        sandbox: AsyncSandbox | None = None
+        http = AsyncHttp(**client)
         try:
-            sandbox = cls(http, await http.call(request))
-            await sandbox._wait_until_ready(deadline, on_progress)
-            return sandbox
-        except BaseException as error:
-            # Nobody has a handle to it; one that failed has ended by itself.
-            if sandbox is not None and not isinstance(error, ProvisioningFailed):
-                try:
-                    await http.call(Request("DELETE", sandbox._path, timeout_ms=10_000))
-                except SandgateError:
-                    # It is what failed first that is told.
-                    pass
-            await http.close()
-            raise
-
-    @classmethod
-    async def connect(
-        cls, id_or_name: str, *, url: str | None = None, token: str | None = None, workspace: str | None = None
-    ) -> AsyncSandbox:
-        """Finds a sandbox by its id or name."""
-        http = AsyncHttp(url, token, workspace)
-        try:
-            return cls(http, await http.call(Request("GET", fill_path("/sandboxes/{id}", id=id_or_name))))
+            sandbox = await AsyncSandboxes(http).create(
+                image,
+                name=name,
+                labels=labels,
+                env=env,
+                command=command,
+                ttl_seconds=ttl_seconds,
+                idle_timeout_seconds=idle_timeout_seconds,
+                timeout_ms=timeout_ms,
+                on_progress=on_progress,
+                idempotency_key=idempotency_key,
+            )
         except BaseException:
             await http.close()
             raise
+        sandbox._owns_http = True
+        return sandbox
 
     @classmethod
-    async def list(
+    async def connect(
+        cls, id_or_name: str, *, timeout_ms: float | None = None, **client: Unpack[ClientOptions]
+    ) -> AsyncSandbox:
+        """Finds a sandbox by its id or name."""
+        http = AsyncHttp(**client)
+        try:
+            sandbox = await AsyncSandboxes(http).get(id_or_name, timeout_ms=timeout_ms)
+        except BaseException:
+            await http.close()
+            raise
+        sandbox._owns_http = True
+        return sandbox
+
+    @classmethod
+    def list(
         cls,
         *,
-        state: str | Sequence[str] | None = None,
+        state: SandboxState | Sequence[SandboxState] | None = None,
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         limit: int | None = None,
-        url: str | None = None,
-        token: str | None = None,
-        workspace: str | None = None,
+        timeout_ms: float | None = None,
+        **client: Unpack[ClientOptions],
     ) -> AsyncGenerator[AsyncSandbox, None]:
-        """The sandboxes of the workspace, newest first; `limit` is how many there are on a page."""
-        http = AsyncHttp(url, token, workspace)
-        states = state if state is None or isinstance(state, str) else ",".join(state)
-        query = given(state=states, name=name, limit=limit)
-        query["label"] = [f"{key}:{value}" for key, value in (labels or {}).items()]
-        async for record in http.pages("/sandboxes", "sandboxes", query):
-            yield cls(http, record)
+        """The sandboxes of the workspace, newest first. `name` is what the name begins with, `limit` how many there are
+        on a page."""
+        return AsyncSandboxes(AsyncHttp(**client)).list(
+            state=state, name=name, labels=labels, limit=limit, timeout_ms=timeout_ms
+        )
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
@@ -113,22 +119,28 @@ class AsyncSandbox:
             await self.close()
 
     async def close(self) -> None:
-        """Closes the client's connections. The sandbox lives on."""
-        await self._http.close()
+        """Closes the connections that `create` or `connect` opened. The sandbox lives on."""
+        if self._owns_http:
+            await self._http.close()
 
     @property
     def name(self) -> str:
-        return str(self.record.name)
+        return self.record.name
 
     @property
-    def state(self) -> str:
-        return str(self.record.state)
+    def state(self) -> SandboxState:
+        return self.record.state
 
-    async def refresh(self) -> Record:
-        self.record = await self._http.call(Request("GET", self._path))
+    async def refresh(self, *, timeout_ms: float | None = None) -> SandboxRecord:
+        self.record = await self._http.call(Request("GET", self._path, timeout_ms=timeout_ms), SandboxRecord)
         return self.record
 
-    async def _wait_until_ready(self, deadline: float, on_progress: Callable[[Record], object] | None) -> None:
+    async def wait_until_ready(
+        self, *, timeout_ms: float = READY_MS, on_progress: Callable[[SandboxRecord], object] | None = None
+    ) -> SandboxRecord:
+        """Waits until it is ready, 5 minutes by default. Raises ProvisioningFailed when it has failed, Conflict when it
+        was stopped, and TimedOut when it isn't ready in time."""
+        deadline = monotonic() + timeout_ms / 1000
         last = None
         while True:
             left = deadline - monotonic()
@@ -141,44 +153,195 @@ class AsyncSandbox:
             request.final_codes = ("sandbox_not_ready", "provisioning_failed")
             request.attempt_seconds = seconds + WAIT_GRACE_SECONDS
             try:
-                self.record = await self._http.call(request)
+                self.record = await self._http.call(request, SandboxRecord)
             except SandboxNotReady:
                 await self.refresh()
             else:
                 if on_progress is not None:
                     on_progress(self.record)
-                return
-            now = (self.record.get("timeline"), self.record.get("pull"), self.state)
+                return self.record
+            now = (self.record.timeline, self.record.pull, self.state)
             if on_progress is not None and now != last:
                 on_progress(self.record)
             last = now
             await sleep(0.1)
 
-    async def extend(self, ttl_seconds: int, *, shorten: bool | None = None) -> Record:
+    async def extend(
+        self, ttl_seconds: int, *, shorten: bool | None = None, timeout_ms: float | None = None
+    ) -> SandboxRecord:
         """Lets it live for so many seconds from now; never shorter than before unless `shorten` allows that."""
         body = given(ttl_seconds=ttl_seconds, shorten=shorten)
-        self.record = await self._http.call(Request("POST", f"{self._path}/extend", json=body, repeatable=True))
+        request = Request("POST", f"{self._path}/extend", json=body, repeatable=True, timeout_ms=timeout_ms)
+        self.record = await self._http.call(request, SandboxRecord)
         return self.record
 
-    async def stop(self) -> None:
+    async def stop(self, *, timeout_ms: float | None = None) -> None:
         """Stops it, in whatever state it is."""
-        await self._http.call(Request("DELETE", self._path))
+        await self._http.read(Request("DELETE", self._path, timeout_ms=timeout_ms))
 
-    async def logs(
+    @overload
+    def logs(
         self,
         *,
-        since: str | None = None,
-        until: str | None = None,
-        limit: int = 10_000,
-        stream: str | None = None,
-    ) -> Any:
-        """The newest of its log lines, oldest first: of the last hour by default, 10,000 at most."""
-        return (await self._rows("logs", since=since, until=until, limit=limit, stream=stream)).logs
+        follow: Literal[True],
+        since: Moment | None = None,
+        limit: int | None = None,
+        stream: Literal["stdout", "stderr"] | None = None,
+    ) -> AsyncGenerator[LogEntry, None]: ...
 
-    async def metrics(self, *, since: str | None = None, until: str | None = None, limit: int = 10_000) -> Any:
-        """The newest of its samples of CPU and memory, oldest first: of the last hour by default, 10,000 at most."""
-        return (await self._rows("metrics", since=since, until=until, limit=limit)).metrics
+    @overload
+    def logs(
+        self,
+        *,
+        follow: Literal[False] = False,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        limit: int | None = None,
+        stream: Literal["stdout", "stderr"] | None = None,
+        timeout_ms: float | None = None,
+    ) -> Rows[LogEntry]: ...
 
-    async def _rows(self, include: str, **query: Any) -> Any:
-        path = fill_path("/sandbox/monitoring/{id}", id=self.id)
-        return await self._http.call(Request("GET", path, given(include=include, **query)))
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        limit: int | None = None,
+        stream: Literal["stdout", "stderr"] | None = None,
+        timeout_ms: float | None = None,
+    ) -> AsyncGenerator[LogEntry, None] | Rows[LogEntry]:
+        """Its log lines, oldest first, from `since` (one hour ago) to `until` (now, exclusive), the newest `limit` of
+        them, or all. With `follow` those from its start on, or from `since`, and then those that come until it has
+        ended, each once."""
+        readings = Readings(self._http, self.id, LogEntry, state=self._ask_state, stream=stream, timeout_ms=timeout_ms)
+        if follow:
+            return readings.follow(since or self.record.created_at, limit)
+        return Rows(readings.window(since, until, limit))
+
+    @overload
+    def metrics(
+        self, *, follow: Literal[True], since: Moment | None = None, limit: int | None = None
+    ) -> AsyncGenerator[MetricPoint, None]: ...
+
+    @overload
+    def metrics(
+        self,
+        *,
+        follow: Literal[False] = False,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        limit: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> Rows[MetricPoint]: ...
+
+    def metrics(
+        self,
+        *,
+        follow: bool = False,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        limit: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> AsyncGenerator[MetricPoint, None] | Rows[MetricPoint]:
+        """Its samples of CPU and memory, oldest first, as `logs` gives its lines; with `follow` from now on, or from
+        `since`."""
+        readings = Readings(self._http, self.id, MetricPoint, state=self._ask_state, timeout_ms=timeout_ms)
+        return readings.follow(since, limit) if follow else Rows(readings.window(since, until, limit))
+
+    async def _ask_state(self) -> SandboxState:
+        return (await self.refresh()).state
+
+    async def fetch(
+        self,
+        port: int,
+        path: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        content: str | bytes | None = None,
+        json: Any = None,
+        timeout_ms: float = 30_000,
+    ) -> httpx.Response:
+        """Sends an HTTP request to a server on one of its ports, with the client's credential, and no preview needed.
+        What the server answers is returned as it is, errors and redirects too; it may be silent for `timeout_ms`."""
+        start = fill_path("/sandboxes/{id}/ports/{port}/http", id=self.id, port=port)
+        sent = given(params=params, content=content, json=json)
+        return await self._http.fetch_port(
+            f"{start}/{path.removeprefix('/')}", headers, method=method, timeout=timeout_ms / 1000, **sent
+        )
+
+
+class AsyncSandboxes:
+    """The sandboxes of a workspace."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def list(
+        self,
+        *,
+        state: SandboxState | Sequence[SandboxState] | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> AsyncGenerator[AsyncSandbox, None]:
+        """Newest first. `name` is what the name begins with, `limit` how many there are on a page."""
+        states = state if state is None or isinstance(state, str) else ",".join(state)
+        query = given(state=states, name=name, limit=limit)
+        query["label"] = [f"{key}:{value}" for key, value in (labels or {}).items()]
+        async for record in self._http.pages("/sandboxes", "sandboxes", SandboxRecord, query, timeout_ms=timeout_ms):
+            yield AsyncSandbox(self._http, record)
+
+    async def get(self, id_or_name: str, *, timeout_ms: float | None = None) -> AsyncSandbox:
+        """By its id or name."""
+        request = Request("GET", fill_path("/sandboxes/{id}", id=id_or_name), timeout_ms=timeout_ms)
+        return AsyncSandbox(self._http, await self._http.call(request, SandboxRecord))
+
+    async def provision(
+        self,
+        image: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] | None = None,
+        ttl_seconds: int | None = None,
+        idle_timeout_seconds: int | None = None,
+        idempotency_key: str | None = None,
+        timeout_ms: float | None = None,
+    ) -> AsyncSandbox:
+        """Makes one without waiting until it is ready."""
+        body = given(image=image, name=name, labels=labels, env=env, command=command and [*command])
+        body |= given(ttl_seconds=ttl_seconds, idle_timeout_seconds=idle_timeout_seconds)
+        request = Request("POST", "/sandboxes/provision", json=body, timeout_ms=timeout_ms)
+        request.idempotency_key = idempotency_key or new_key()
+        return AsyncSandbox(self._http, await self._http.call(request, SandboxRecord))
+
+    async def create(
+        self,
+        image: str,
+        *,
+        timeout_ms: float = READY_MS,
+        on_progress: Callable[[SandboxRecord], object] | None = None,
+        **fields: Any,
+    ) -> AsyncSandbox:
+        """Makes one, of what `provision` takes, and waits until it is ready, 5 minutes by default. One that isn't ready
+        in time is stopped."""
+        deadline = monotonic() + timeout_ms / 1000
+        sandbox = await self.provision(image, timeout_ms=timeout_ms, **fields)
+        try:
+            left = max(0.0, deadline - monotonic()) * 1000
+            await sandbox.wait_until_ready(timeout_ms=left, on_progress=on_progress)
+            return sandbox
+        except BaseException as error:
+            # Nobody has a handle to it; one that failed has ended by itself.
+            if not isinstance(error, ProvisioningFailed):
+                try:
+                    await sandbox.stop(timeout_ms=10_000)
+                except SandgateError:
+                    # It is what failed first that is told.
+                    pass
+            raise

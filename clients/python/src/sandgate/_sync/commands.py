@@ -1,21 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Generator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from math import ceil
-from time import monotonic
-from typing import Any
 
 from .._protocol import (
     LONGEST_SECONDS,
-    MAX_INPUT_CHUNK,
-    WAIT_GRACE_SECONDS,
-    WAIT_SECONDS,
+    MAX_INLINE_INPUT,
     Command,
     CommandResult,
     OutputChunk,
     OutputReader,
-    Record,
     Request,
+    Stop,
     command_fields,
     fill_path,
     given,
@@ -23,90 +19,13 @@ from .._protocol import (
     to_bytes,
     to_result,
 )
-from ..errors import SandgateError, TimedOut
+from ..errors import SandgateError
+from ..records import ProcessList, ProcessRecord
 from .http import Http
+from .process import Process, output_request
+from .runtime import Background
 
-
-class Process:
-    """A process of a sandbox. It runs on when the client leaves."""
-
-    def __init__(self, http: Http, sandbox_id: str, record: Record) -> None:
-        self._http = http
-        self.id: str = record.id
-        #: What was last known of it.
-        self.record = record
-        self._path = fill_path("/sandboxes/{sandbox}/processes/{process}", sandbox=sandbox_id, process=self.id)
-        self._input_offset: int | None = None
-
-    def refresh(self) -> Record:
-        self.record = self._http.call(Request("GET", self._path))
-        return self.record
-
-    def follow(self, after: int = 0) -> Generator[OutputChunk, None, None]:
-        """Output as text, after so many bytes, until the process ends; over connections that break off, too."""
-        reader = OutputReader()
-
-        def open_output(last_id: str | None) -> Request:
-            return output_request(self._path, last_id)
-
-        for event in self._http.follow(open_output, str(after)):
-            chunk = reader.read(event)
-            if reader.process is not None:
-                self.record = reader.process
-            if chunk is not None and chunk.data:
-                yield chunk
-        for chunk in reader.end():
-            yield chunk
-
-    @property
-    def output(self) -> Generator[OutputChunk, None, None]:
-        """All output that is kept, until the process ends. Each use follows it anew."""
-        return self.follow()
-
-    def write(self, data: str | bytes) -> None:
-        """Writes to its standard input, which `stdin_open` opened. Each byte arrives once, in order."""
-        rest = to_bytes(data)
-        while rest:
-            rest = rest[self._send_input(rest[:MAX_INPUT_CHUNK]) :]
-
-    def close_stdin(self) -> None:
-        self._send_input(b"", eof=True)
-
-    def _send_input(self, data: bytes, eof: bool | None = None) -> int:
-        """Returns how many bytes were taken. Bytes at an offset that was reached before are not written again."""
-        if self._input_offset is None:
-            self._input_offset = (self._post_input(b"")).offset
-        start: int = self._input_offset
-        end: int = (self._post_input(data, offset=start, eof=eof)).offset
-        self._input_offset = end
-        return end - start
-
-    def _post_input(self, data: bytes, **query: Any) -> Any:
-        request = Request("POST", f"{self._path}/stdin", given(**query), content=data, repeatable=True)
-        # A full pipe is answered after 30 s.
-        request.attempt_seconds = 60
-        return self._http.call(request)
-
-    def signal(self, name: str) -> None:
-        """Sends a signal of Linux by its name."""
-        self._http.call(Request("POST", f"{self._path}/signal", json={"signal": name}))
-
-    def kill(self) -> None:
-        """Ends it with all its descendants: SIGTERM, and SIGKILL 5 s later. Nothing happens when it has ended."""
-        self._http.call(Request("DELETE", self._path))
-
-    def wait(self, timeout_ms: float | None = None) -> Record:
-        """Waits until it has ended; raises TimedOut when it hasn't in time."""
-        deadline = None if timeout_ms is None else monotonic() + timeout_ms / 1000
-        while True:
-            left = WAIT_SECONDS if deadline is None else min(WAIT_SECONDS, ceil(deadline - monotonic()))
-            if left <= 0:
-                raise TimedOut("The process did not end in time.")
-            request = Request("POST", f"{self._path}/wait", json={"timeout_seconds": left}, repeatable=True)
-            request.attempt_seconds = left + WAIT_GRACE_SECONDS
-            self.record = self._http.call(request)
-            if self.record.state != "running":
-                return self.record
+Processes = list[ProcessRecord]
 
 
 class Commands:
@@ -133,13 +52,22 @@ class Commands:
     ) -> CommandResult:
         """Runs a command and gives its output when it has ended. It runs once, and no output is lost, also when
         connections break off. A non-zero exit is a result unless `check` is set. Raises CommandTimedOut when its time
-        is up."""
-        body = command_fields(command, stdin, cwd=cwd, env=env, user=user, tag=tag)
+        is up, which is rounded up to seconds."""
         seconds = LONGEST_SECONDS if timeout_ms is None else max(1, ceil(timeout_ms / 1000))
-        body |= {"encoding": "base64", "on_disconnect": "continue", "timeout_seconds": seconds}
-        key = new_key()
         reader = OutputReader()
+        feeding: Background | None = None
+        key = new_key()
         texts = {"stdout": "", "stderr": ""}
+        body = {}
+        if stdin is not None and len(to_bytes(stdin)) > MAX_INLINE_INPUT:
+            process = self.start(
+                command, cwd=cwd, env=env, user=user, tag=tag, stdin_open=True, timeout_seconds=seconds
+            )
+            reader.process = process.record
+            feeding = Background(Feeder(process, to_bytes(stdin)).feed)
+        else:
+            body = command_fields(command, stdin, cwd=cwd, env=env, user=user, tag=tag)
+            body |= {"encoding": "base64", "on_disconnect": "continue", "timeout_seconds": seconds}
 
         def open_stream(last_id: str | None) -> Request:
             if reader.process is not None:
@@ -158,19 +86,23 @@ class Commands:
             for event in self._http.follow(open_stream):
                 chunk = reader.read(event)
                 if chunk is not None:
-                    add(chunk)
+                    add(reader.decode(chunk))
         finally:
             # Whoever has left has no handle to end it by.
             if reader.process is not None and reader.process.state == "running":
-                try:
-                    path = f"{self._path}/processes/{reader.process.id}"
-                    self._http.call(Request("DELETE", path, timeout_ms=10_000))
-                except SandgateError:
-                    # It is what failed first that is told.
-                    pass
+                self._end(reader.process.id)
+            if feeding is not None:
+                feeding.stop()
         for rest in reader.end():
             add(rest)
         return to_result(reader, texts, command, check)
+
+    def _end(self, id: str) -> None:
+        try:
+            self._http.read(Request("DELETE", f"{self._path}/processes/{id}", timeout_ms=10_000))
+        except SandgateError:
+            # It is what failed first that is told.
+            pass
 
     def start(
         self,
@@ -183,26 +115,43 @@ class Commands:
         stdin: str | bytes | None = None,
         stdin_open: bool | None = None,
         timeout_seconds: int | None = None,
+        pty: Mapping[str, int] | None = None,
         idempotency_key: str | None = None,
+        timeout_ms: float | None = None,
     ) -> Process:
-        """Starts a command, which runs on by itself."""
-        fields = given(stdin_open=stdin_open, timeout_seconds=timeout_seconds)
+        """Starts a command, which runs on by itself. `stdin` is what it reads first, 384 KiB at most."""
+        fields = given(stdin_open=stdin_open, timeout_seconds=timeout_seconds, pty=pty)
         body = command_fields(command, stdin, cwd=cwd, env=env, user=user, tag=tag, **fields)
-        key = idempotency_key or new_key()
-        record = self._http.call(Request("POST", f"{self._path}/processes", json=body, idempotency_key=key))
-        return Process(self._http, self._sandbox_id, record)
+        request = Request("POST", f"{self._path}/processes", json=body, timeout_ms=timeout_ms)
+        request.idempotency_key = idempotency_key or new_key()
+        return Process(self._http, self._sandbox_id, self._http.call(request, ProcessRecord))
 
-    def list(self, *, state: str | None = None, tag: str | None = None) -> list[Record]:
+    def list(
+        self, *, state: str | None = None, tag: str | None = None, timeout_ms: float | None = None
+    ) -> Processes:
         """Those that run and the newest that have ended."""
-        answer = self._http.call(Request("GET", f"{self._path}/processes", given(state=state, tag=tag)))
-        return [*answer.processes]
+        request = Request("GET", f"{self._path}/processes", given(state=state, tag=tag), timeout_ms=timeout_ms)
+        return (self._http.call(request, ProcessList)).processes
 
-    def connect(self, id: str) -> Process:
+    def connect(self, id: str, *, timeout_ms: float | None = None) -> Process:
         """Finds a process again by its id."""
-        record = self._http.call(Request("GET", fill_path(self._path + "/processes/{id}", id=id)))
-        return Process(self._http, self._sandbox_id, record)
+        request = Request("GET", fill_path(self._path + "/processes/{id}", id=id), timeout_ms=timeout_ms)
+        return Process(self._http, self._sandbox_id, self._http.call(request, ProcessRecord))
 
 
-def output_request(process_path: str, after: str | None) -> Request:
-    query = {"encoding": "base64", "after": after or "0"}
-    return Request("GET", f"{process_path}/output", query, headers={"accept": "text/event-stream"})
+class Feeder:
+    """Writes a long input, and closes it. What the process no longer reads is of no interest."""
+
+    def __init__(self, process: Process, data: bytes) -> None:
+        self._process = process
+        self._data = data
+
+    def feed(self, stop: Stop) -> None:
+        try:
+            self._process.write(self._data)
+            self._process.close_stdin()
+        except SandgateError:
+            if stop.is_set or (self._process.refresh()).state != "running":
+                return
+            self._process.kill()
+            raise

@@ -1,79 +1,82 @@
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from .._protocol import Record, Request, fill_path, given, new_key
-from .http import Http
+from .._protocol import given
+from ..records import SessionTokens
+from .http import Http, ClientOptions
+from .resources import (
+    Account,
+    Admin,
+    ApiTokens,
+    AuditLog,
+    Images,
+    Members,
+    Registries,
+    SecondFactors,
+    Sessions,
+    Workspaces,
+)
+from .sandbox import Sandboxes
+from .session import SessionToken
 
-
-class Listed:
-    """What the API lists. `{workspace}` in its path is the client's."""
-
-    def __init__(self, http: Http, path: str, items: str) -> None:
-        self._http = http
-        self._template = path
-        self._items = items
-
-    def list(self, **query: Any) -> Generator[Record, None, None]:
-        """All of it, read page by page; what narrows it has the API's names."""
-        for item in self._http.pages(self._path(), self._items, {"limit": 100, **query}):
-            yield item
-
-    def _path(self, id: str | None = None) -> str:
-        needs_workspace = "{workspace}" in self._template
-        path = fill_path(self._template, workspace=self._http.workspace_id() if needs_workspace else "")
-        return path if id is None else path + fill_path("/{id}", id=id)
-
-
-class Deletable(Listed):
-    def create(self, *, idempotency_key: str | None = None, **fields: Any) -> Any:
-        """Makes one, of the API's fields."""
-        key = idempotency_key or new_key()
-        return self._http.call(Request("POST", self._path(), json=fields, idempotency_key=key))
-
-    def delete(self, id: str) -> None:
-        self._http.call(Request("DELETE", self._path(id)))
-
-
-class Updatable(Deletable):
-    def update(self, id: str, **fields: Any) -> Any:
-        """Changes the fields that are given."""
-        return self._http.call(Request("PUT", self._path(id), json=fields))
-
-
-class Resource(Updatable):
-    def get(self, id: str) -> Any:
-        return self._http.call(Request("GET", self._path(id)))
-
-
-class Account:
-    """The caller's account."""
-
-    def __init__(self, http: Http) -> None:
-        self._http = http
-
-    def get(self) -> Any:
-        """Who the caller is, and what the credential allows."""
-        return self._http.call(Request("GET", "/auth/account"))
-
-    def delete(self, *, password: str | None = None) -> None:
-        """Deletes the account, for which a session is needed."""
-        self._http.call(Request("DELETE", "/auth/account", json=given(password=password)))
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Sandgate:
     """A client of one platform, for one workspace."""
 
-    def __init__(self, *, url: str | None = None, token: str | None = None, workspace: str | None = None) -> None:
-        http = self._http = Http(url, token, workspace)
-        self.images = Resource(http, "/sandbox-images", "images")
-        self.registries = Resource(http, "/registries", "registries")
-        self.workspaces = Resource(http, "/workspaces", "workspaces")
-        self.members = Updatable(http, "/workspaces/{workspace}/members", "members")
-        self.api_tokens = Deletable(http, "/api-tokens", "api_tokens")
-        self.audit_log = Listed(http, "/workspaces/{workspace}/audit-log", "entries")
+    def __init__(self, **client: Unpack[ClientOptions]) -> None:
+        http = self._http = Http(**client)
+        self._client = client
+        self.sandboxes = Sandboxes(http)
+        self.images = Images(http)
+        self.registries = Registries(http)
+        self.workspaces = Workspaces(http)
+        self.members = Members(http)
+        self.api_tokens = ApiTokens(http)
+        self.audit_log = AuditLog(http)
         self.account = Account(http)
+        self.sessions = Sessions(http)
+        self.second_factor = SecondFactors(http)
+        self.admin = Admin(http)
+
+    @classmethod
+    def sign_in(
+        cls,
+        *,
+        username: str,
+        password: str,
+        otp: str | None = None,
+        recaptcha_token: str | None = None,
+        on_refresh: Callable[[SessionTokens], object] | None = None,
+        timeout_ms: float | None = None,
+        **client: Unpack[ClientOptions],
+    ) -> Sandgate:
+        """Signs in by password, and with a code (`otp`) in an account with a second factor. The session goes on by
+        itself for as long as the client is used; `on_refresh` is told of each new pair of tokens, the first too."""
+        made = cls(**client)
+        try:
+            codes = given(otp=otp, recaptchaToken=recaptcha_token)
+            tokens = made.sessions.create(username=username, password=password, timeout_ms=timeout_ms, **codes)
+            if on_refresh is not None:
+                on_refresh(tokens)
+        except BaseException:
+            made.close()
+            raise
+        made._use(SessionToken(tokens, made.sessions.refresh, on_refresh))
+        return made
+
+    def _use(self, token: SessionToken) -> None:
+        self._client["token"] = token
+        self._http.settings.token = token
+
+    def for_workspace(self, workspace: str) -> Sandgate:
+        """The same client for another workspace, by id or name. It is closed by itself."""
+        client: ClientOptions = {**self._client, "workspace": workspace}
+        return Sandgate(**client)
 
     def __enter__(self) -> Sandgate:
         return self
@@ -88,3 +91,8 @@ class Sandgate:
     def workspace_id(self) -> str:
         """The id of the workspace that this client uses."""
         return self._http.workspace_id()
+
+    @property
+    def url(self) -> str:
+        """The address of the API."""
+        return self._http.settings.url

@@ -1,0 +1,214 @@
+"""What is tried again and how, in front of servers that fail. No platform is needed."""
+
+import base64
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import sandgate
+from sandgate import Sandgate, errors
+
+WORKSPACE = "00000000-0000-4000-8000-000000000000"
+
+
+@contextmanager
+def serve(answer, **options):
+    """A client of a server whose answers a function gives: a status, a body and headers; None breaks off."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle_any(self):
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            seen.append((self.command, self.path, dict(self.headers), body))
+            given = answer(len(seen), self)
+            if given is None:
+                return
+            status, content, headers = given
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_DELETE = handle_any
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    given = {"token": "t", "workspace": WORKSPACE, **options}
+    try:
+        with Sandgate(url=f"http://127.0.0.1:{server.server_port}", **given) as client:
+            yield client, seen
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def failure(code, status, headers=None, retryable=True):
+    error = {"code": code, "message": "failed", "hint": "a hint", "retryable": retryable, "request_id": "r"}
+    return status, {"error": error}, headers or {}
+
+
+@pytest.fixture(autouse=True)
+def delays(monkeypatch):
+    """Retries come at once; their delays are told."""
+    told = []
+    for half in ("_sync", "_async"):
+        monkeypatch.setattr(getattr(sandgate, half).http, "sleep", told.append)
+    return told
+
+
+def test_a_creation_is_repeated_with_one_key(delays):
+    with serve(lambda n, _: failure("internal_error", 500) if n < 4 else (201, {"id": "made"}, {})) as (client, seen):
+        assert client.images.create(name="x", image="y").id == "made"
+    keys = {headers["idempotency-key"] for _, _, headers, _ in seen}
+    assert len(seen) == 4 and len(keys) == 1
+    for retry, delay in enumerate(delays):
+        assert 0.125 * 2**retry <= delay <= 0.25 * 2**retry
+
+
+def test_three_retries_are_all():
+    with serve(lambda *_: failure("upstream_error", 502)) as (client, seen):
+        error = pytest.raises(errors.UpstreamError, client.account.get).value
+    assert len(seen) == 4
+    assert (error.code, error.status, error.hint, error.request_id) == ("upstream_error", 502, "a hint", "r")
+    with serve(lambda *_: failure("upstream_error", 502), max_retries=1) as (client, seen):
+        pytest.raises(errors.UpstreamError, client.account.get)
+    assert len(seen) == 2
+
+
+def test_retry_after_is_heeded(delays):
+    with serve(lambda n, _: failure("rate_limited", 429, {"retry-after": "7"}) if n == 1 else (204, b"", {})) as (
+        client,
+        seen,
+    ):
+        # Refused before anything is done, so any request may be sent again.
+        client._http.read(sandgate._protocol.Request("POST", "/sandboxes/s/processes/p/signal", json={}))
+    assert len(seen) == 2 and 7 < delays[0] < 8
+
+
+def test_what_may_have_been_done_is_not_repeated():
+    with serve(lambda *_: failure("internal_error", 500)) as (client, seen):
+        process = sandgate._sync.process.Process(client._http, "s", sandgate.records.ProcessRecord(id="p"))
+        pytest.raises(errors.InternalError, process.signal, "SIGINT")
+    assert len(seen) == 1
+    with serve(lambda *_: None) as (client, seen):
+        process = sandgate._sync.process.Process(client._http, "s", sandgate.records.ProcessRecord(id="p"))
+        pytest.raises(errors.ConnectionFailed, process.signal, "SIGINT")
+    assert len(seen) == 1
+    with serve(lambda *_: failure("conflict", 409, retryable=False)) as (client, seen):
+        pytest.raises(errors.Conflict, client.images.delete, "i")
+    assert len(seen) == 1
+
+
+def test_what_can_be_read_once_is_sent_once():
+    with serve(lambda *_: failure("rate_limited", 429)) as (client, seen):
+        files = sandgate._sync.files.Files(client._http, "s")
+        pytest.raises(errors.RateLimited, files.write, "/a", iter([b"a", b"b"]))
+    assert len(seen) == 1
+
+
+def test_a_deletion_whose_answer_was_lost_is_done():
+    with serve(lambda n, _: None if n == 1 else failure("image_not_found", 404, retryable=False)) as (client, seen):
+        client.images.delete("i")
+    assert len(seen) == 2
+
+
+def test_a_refused_token_is_asked_for_once_more():
+    asked = []
+
+    def provide(refused):
+        asked.append(refused)
+        return "new" if refused else "old"
+
+    def answer(_, handler):
+        is_new = handler.headers["authorization"] == "Bearer new"
+        return (200, {"username": "u"}, {}) if is_new else failure("invalid_token", 401, retryable=False)
+
+    with serve(answer, token=provide) as (client, seen):
+        assert client.account.get().username == "u"
+    assert asked == [None, "old", "old"] and len(seen) == 2
+
+
+def test_a_proxy_s_answer_is_an_error_of_its_status():
+    with serve(lambda *_: (503, b"<html>", {})) as (client, seen):
+        error = pytest.raises(errors.SandgateError, client.account.get).value
+    assert (error.code, error.status, len(seen)) == ("http_503", 503, 4)
+
+
+def test_time_limits_hold_with_all_retries():
+    def answer(*_):
+        threading.Event().wait(0.3)
+        return 200, {"username": "u"}, {}
+
+    with serve(answer) as (client, _):
+        pytest.raises(errors.TimedOut, client.account.get, timeout_ms=100)
+    with serve(answer, request_timeout_ms=50) as (client, seen):
+        pytest.raises(errors.TimedOut, client.account.get)
+        assert len(seen) == 4
+
+
+def test_a_cookie_of_a_port_is_not_kept():
+    with serve(lambda *_: (200, {"id": "s"}, {"set-cookie": "a=b; Path=/"})) as (client, seen):
+        sandbox = client.sandboxes.get("s")
+        assert sandbox.fetch(80, "/").status_code == 200
+        assert client.sandboxes.get("s")
+    assert all("cookie" not in {name.lower() for name in headers} for _, _, headers, _ in seen)
+
+
+def events(*given):
+    return b"".join(f"id: {i}\nevent: {kind}\ndata: {json.dumps(data)}\n\n".encode() for i, kind, data in given)
+
+
+def output(data):
+    return {"stream": "stdout", "data": base64.b64encode(data).decode()}
+
+
+def test_a_command_s_output_goes_on_where_it_broke_off():
+    """In the middle of a character."""
+
+    def answer(n, _):
+        if n == 1:
+            sent = events((0, "start", {"id": "p", "state": "running"}), (2, "output", output(b"a\xc3")))
+        else:
+            ended = {"id": "p", "state": "exited", "exit_code": 0}
+            sent = events((3, "output", output(b"\xa4")), (3, "exit", ended))
+        return 200, sent, {"content-type": "text/event-stream"}
+
+    with serve(answer) as (client, seen):
+        assert sandgate._sync.commands.Commands(client._http, "s").run("x").stdout == "aä"
+    assert [(method, path) for method, path, _, _ in seen] == [
+        ("POST", "/sandboxes/s/exec"),
+        ("GET", "/sandboxes/s/processes/p/output?encoding=base64&after=2"),
+    ]
+
+
+def test_followed_logs_go_on_after_the_last_event(monkeypatch):
+    def row(n):
+        return {"timestamp": f"2026-01-01T00:00:0{n}.000000Z", "stream": "stdout", "log": f"line {n}"}
+
+    streams = [[(f"e{n}", "log", row(n)) for n in (2, 3)], [("e4", "log", row(4))]]
+    opened = []
+
+    def answer(_, handler):
+        if "/stream" in handler.path:
+            opened.append(handler.path)
+            return 200, events(*streams[len(opened) - 1]), {"content-type": "text/event-stream"}
+        if "/monitoring/" in handler.path:
+            # What is there already: rows that the stream brings too.
+            return 200, {"logs": [row(n) for n in ((1, 2) if len(opened) == 1 else (4,))], "metrics": []}, {}
+        return 200, {"id": "s", "state": "ready" if len(opened) < 2 else "stopped", "created_at": "2026-01-01"}, {}
+
+    monkeypatch.setattr(sandgate._sync.monitoring, "QUIET_SECONDS", 0.01)
+    with serve(answer) as (client, seen):
+        logs = client.sandboxes.get("s").logs(follow=True)
+        assert [entry.log for entry in logs] == [f"line {n}" for n in (1, 2, 3, 4)]
+    resumed = [headers.get("last-event-id") for _, path, headers, _ in seen if "/stream" in path]
+    assert resumed == [None, "e3"]
