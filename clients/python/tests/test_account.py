@@ -69,7 +69,7 @@ def test_a_session_goes_on_before_it_expires_and_after_it_was_refused(monkeypatc
     assert client.account.get().credential == "session" and len(told) == 1
     monkeypatch.setattr(sandgate._sync.session, "MARGIN_SECONDS", 1_000)
     assert client.account.get().username == ADMIN["username"]
-    assert len(told) == 2 and told[0].access_token != told[1].access_token
+    assert len(told) == 2 and told[0].refresh_token != told[1].refresh_token
     monkeypatch.undo()
     client.account.get()
     assert len(told) == 2

@@ -83,7 +83,7 @@ def test_followed_logs_end_with_the_sandbox():
 
 
 async def follow_logs():
-    lines = "httpd -p 8080 -h /www; for i in $(seq 1 20); do echo line $i; sleep 0.05; done; sleep 3600"
+    lines = "trap exit TERM; httpd -p 8080 -h /www; for i in $(seq 1 20); do echo line $i; sleep 0.05; done; sleep 3600 & wait"
     sandbox = await AsyncSandbox.create("default", command=["sh", "-c", lines])
     seen = []
     async for entry in sandbox.logs(follow=True):

@@ -234,7 +234,7 @@ def test_logs_and_metrics(sandbox):
 
 
 def test_followed_logs_end_with_the_sandbox():
-    lines = "httpd -p 8080 -h /www; for i in $(seq 1 40); do echo line $i; sleep 0.1; done; sleep 3600"
+    lines = "trap exit TERM; httpd -p 8080 -h /www; for i in $(seq 1 40); do echo line $i; sleep 0.1; done; sleep 3600 & wait"
     sandbox = Sandbox.create("default", command=["sh", "-c", lines])
     seen = []
     for entry in sandbox.logs(follow=True):
