@@ -67,6 +67,20 @@ func TestWatchers(t *testing.T) {
 		t.Errorf("not recursive: got %q", got)
 	}
 
+	t.Run("files that come as a whole are told of as if they were written in place", func(t *testing.T) {
+		put := func(name, text string) {
+			t.Helper()
+			if _, err := h.write(t.Context(), &pb.WriteRequest_Start{Path: []byte(root + "/" + name)}, []byte(text), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("whole", "first")
+		want("a new one", "CREATE whole", "WRITE whole")
+		put("whole", "second")
+		want("one over another", "WRITE whole")
+		_ = os.Rename(root+"/whole", root+"/renamed")
+		want("a move", "MOVE whole renamed")
+	})
 	t.Run("all that was done is in the next answer", func(t *testing.T) {
 		for number := range 300 {
 			name := fmt.Sprint("at-once-", number)

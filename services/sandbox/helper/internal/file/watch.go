@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -119,6 +121,9 @@ func (watch *watcher) add(path string, tell bool) error {
 		return err
 	}
 	for _, entry := range entries {
+		if isTemporary(entry.Name()) {
+			continue
+		}
 		below := strings.TrimSuffix(path, "/") + "/" + entry.Name()
 		if tell {
 			if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_CREATE, below, ""); err != nil {
@@ -168,10 +173,30 @@ func (watch *watcher) tell(kind helperv1.ChangeType, path, to string) error {
 func (watch *watcher) movedAway() error {
 	from := watch.from
 	watch.from = ""
-	if from == "" {
+	if from == "" || isTemporary(filepath.Base(from)) {
 		return nil
 	}
 	return watch.tell(helperv1.ChangeType_CHANGE_TYPE_DELETE, from, "")
+}
+
+// isNameless: the system tells of a file without a name in the folder, too, and calls it `#` and its number.
+func isNameless(path string) bool {
+	number, found := strings.CutPrefix(filepath.Base(path), "#")
+	if _, err := strconv.ParseUint(number, 10, 64); !found || err != nil {
+		return false
+	}
+	_, err := status(path, false)
+	return errors.Is(err, unix.ENOENT)
+}
+
+// putInPlace tells of a file whose content came as a whole: as of one that was written where it is.
+func (watch *watcher) putInPlace(temporary, path string) error {
+	if strings.HasPrefix(temporary, newPrefix) {
+		if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_CREATE, path, ""); err != nil {
+			return err
+		}
+	}
+	return watch.tell(helperv1.ChangeType_CHANGE_TYPE_WRITE, path, "")
 }
 
 func (watch *watcher) events(data []byte) error {
@@ -217,6 +242,12 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 			return err
 		}
 	}
+	if isTemporary(name) && mask&unix.IN_MOVED_FROM == 0 {
+		return nil
+	}
+	if mask&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_ATTRIB) != 0 && isNameless(path) {
+		return nil
+	}
 	isWrite := mask&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE) != 0
 	repeated := isWrite && mask&unix.IN_CLOSE_WRITE != 0 && watch.lastWrite == path
 	watch.lastWrite = ""
@@ -230,6 +261,9 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 	case moved:
 		from := watch.from
 		watch.from = ""
+		if temporary := filepath.Base(from); isTemporary(temporary) {
+			return watch.putInPlace(temporary, path)
+		}
 		for known, below := range watch.paths {
 			if below == from || strings.HasPrefix(below, from+"/") {
 				watch.paths[known] = path + below[len(from):]

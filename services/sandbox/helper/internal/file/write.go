@@ -19,6 +19,16 @@ import (
 
 const maxLinks = 40
 
+// How files are called that are about to be put in place: where nothing is, and over another. Watches don't tell of them.
+const (
+	newPrefix     = ".sandgate-new-"
+	replacePrefix = ".sandgate-over-"
+)
+
+func isTemporary(name string) bool {
+	return strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, replacePrefix)
+}
+
 // target follows the links at the end of a path, also to a file that isn't there yet.
 func target(path string) (string, unix.Stat_t, bool, error) {
 	for range maxLinks {
@@ -81,7 +91,7 @@ func begin(path string, parents bool) (*writing, error) {
 	// A file without a name is gone whatever ends this program; not every file system has them.
 	descriptor, err := unix.Open(parent(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		file.name = parent(path) + "/.sandgate-" + rand.Text()
+		file.name = file.temporaryName()
 		descriptor, err = unix.Open(file.name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	}
 	if exists && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EPERM)) {
@@ -93,6 +103,14 @@ func begin(path string, parents bool) (*writing, error) {
 	}
 	file.file = os.NewFile(uintptr(descriptor), path)
 	return file, nil
+}
+
+func (file *writing) temporaryName() string {
+	prefix := newPrefix
+	if file.exists {
+		prefix = replacePrefix
+	}
+	return parent(file.path) + "/" + prefix + rand.Text()
 }
 
 // close leaves no trace of a file that was not committed.
@@ -133,7 +151,7 @@ func (file *writing) commit(mode *uint32) error {
 		return err
 	}
 	if file.name == "" {
-		name := parent(file.path) + "/.sandgate-" + rand.Text()
+		name := file.temporaryName()
 		if err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(descriptor), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 			return err
 		}
