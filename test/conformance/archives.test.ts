@@ -263,6 +263,21 @@ describe.runIf(await requireSandboxHost())("archives", () => {
       leave();
     });
 
+    test("50: a file that a request puts in place is told of as one that was written there, under its own name", async () => {
+      const folder = await newFolder();
+      const { readTo, leave } = await watch(folder);
+      const path = `files?path=${encodeURIComponent(`${folder}/file`)}`;
+      for (const body of ["first", "second"]) expect((await box.fetch(path, { method: "PUT", body })).ok).toBe(true);
+      await box.exec(`touch ${folder}/last`);
+      expect(ofTypes(await readTo("create", `${folder}/last`))).toEqual([
+        ["create", `${folder}/file`, null],
+        ["write", `${folder}/file`, null],
+        ["write", `${folder}/file`, null],
+        ["create", `${folder}/last`, null],
+      ]);
+      leave();
+    });
+
     test("50: without recursive only what is in the folder itself", async () => {
       const folder = await newFolder();
       await box.exec(`mkdir ${folder}/below`);

@@ -29,6 +29,25 @@ def run_sync():
         assert background.pid in [process.pid for process in sandbox.commands.list()]
         assert sandbox.commands.kill(background.pid) is True
         assert sandbox.commands.kill(background.pid) is False
+        sandbox.files.make_dir("/tmp/watched/below")
+        watch = sandbox.files.watch_dir("/tmp/watched", recursive=True)
+        assert watch.get_new_events() == []
+        sandbox.files.write("/tmp/watched/below/new", "text")
+        sandbox.commands.run("cd /tmp/watched && mv below/new moved && rm moved")
+        told = [(event.type.value, event.name) for event in watch.get_new_events()]
+        assert told == [
+            ("create", "below/new"),
+            ("write", "below/new"),
+            ("rename", "below/new"),
+            ("create", "moved"),
+            ("remove", "moved"),
+        ], told
+        assert watch.get_new_events() == []
+        watch.stop()
+        raised(NotFoundException, lambda: sandbox.files.watch_dir("/no/such"))
+        sandbox.commands.run("chown ada:ada /home/ada")
+        assert sandbox.files.write("one", "x", user="ada").path == "/home/ada/one"
+        assert sandbox.files.get_info("/home/ada/one").owner == "ada"
         info = sandbox.get_info()
         assert info.metadata == {"kind": "sync"}
         assert (info.end_at - info.started_at).total_seconds() == 120

@@ -95,6 +95,28 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
     expect(await files.exists("/tmp/x")).toBe(false);
   });
 
+  test("files are read and written as the user that is named, who owns what is made", async () => {
+    const { files, commands } = sandbox;
+    await commands.run("chown -R ada:ada /home/ada");
+    expect(await files.write("mine/one", "of ada", { user: "ada" })).toMatchObject({ path: "/home/ada/mine/one" });
+    expect(await files.read("~/mine/one", { user: "ada" })).toBe("of ada");
+    expect(await files.getInfo("/home/ada/mine/one")).toMatchObject({ owner: "ada", group: "ada" });
+    expect(await files.makeDir("made", { user: "ada" })).toBe(true);
+    expect((await commands.run("stat -c %U /home/ada/mine /home/ada/made")).stdout).toBe("ada\nada\n");
+    expect((await files.list("mine", { user: "ada" })).map(({ path }) => path)).toEqual(["/home/ada/mine/one"]);
+    await files.write("/root/secret", "of root");
+    await commands.run("chmod 700 /root");
+    await expect(files.read("/root/secret", { user: "ada" })).rejects.toThrow(/EACCES|permission/i);
+    await expect(files.write("/root/more", "x", { user: "ada" })).rejects.toThrow(/EACCES|permission/i);
+    await expect(files.remove("/root/secret", { user: "ada" })).rejects.toThrow(/EACCES|permission/i);
+    await expect(files.list("/root", { user: "ada" })).rejects.toThrow(/EACCES|permission/i);
+    await expect(files.rename("/root/secret", "/tmp/secret", { user: "ada" })).rejects.toThrow(/EACCES|permission/i);
+    expect(await files.read("/root/secret", { user: "user" })).toBe("of root");
+    for (const call of [files.list, files.exists, files.remove]) {
+      await expect(call.bind(files)("/tmp", { user: "ben" })).rejects.toBeInstanceOf(AuthenticationError);
+    }
+  });
+
   test("refuses files as E2B does", async () => {
     const { files } = sandbox;
     await expect(files.read("/no/such")).rejects.toBeInstanceOf(FileNotFoundError);
@@ -223,6 +245,12 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
     await sandbox.commands.run("cd /tmp/watched; echo a > one; chmod 600 one; mv one two; rm two");
     await expect.poll(() => seen).toContain("remove two");
     expect(seen).toEqual(expect.arrayContaining(["create one", "write one", "chmod one", "rename one", "create two"]));
+    seen.length = 0;
+    await sandbox.files.write("/tmp/watched/whole", "first");
+    await sandbox.files.write("/tmp/watched/whole", "second");
+    await sandbox.files.write("/tmp/watched/last", "");
+    await expect.poll(() => seen).toContain("write last");
+    expect(seen).toEqual(["create whole", "write whole", "write whole", "create last", "write last"]);
     await watch.stop();
     await expect(sandbox.files.watchDir("/no/such", () => {})).rejects.toBeInstanceOf(FileNotFoundError);
   });

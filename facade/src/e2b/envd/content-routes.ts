@@ -18,7 +18,7 @@ import { beginDownload, contentRangeOf, reportBreak } from "../../resources/file
 import { toParts } from "../../resources/files/uploads.ts";
 import { sayFileError } from "../errors.ts";
 import { contentTypeOf } from "./calls.ts";
-import type { Folders } from "./folders.ts";
+import type { Folders, Place } from "./folders.ts";
 
 const { method: rpc } = FileService;
 const maxParts = 1_000;
@@ -55,9 +55,9 @@ export async function addContentRoutes(
     (request, reply) => {
       const download = async ({ signal }: LiveRequest) => {
         const { sandboxId: sandbox, query } = request;
-        const path = await resolve(request, query);
+        const { path, user } = await find(request, query);
         const call = callFor(request, { signal, timeoutMs: 0 });
-        const parts = files.readFile({ sandbox, path: Buffer.from(path), ...rangeOf(request) }, call);
+        const parts = files.readFile({ sandbox, user, path: Buffer.from(path), ...rangeOf(request) }, call);
         const { start, chunks } = await beginDownload(parts);
         const { length, partial } = start;
         const isZipped = !partial && wantsGzip(request) && length !== 0n;
@@ -99,10 +99,9 @@ export async function addContentRoutes(
     },
   );
 
-  async function resolve(request: FastifyRequest, { username = "" }: Query, path = pathOf(request)): Promise<string> {
+  function find(request: FastifyRequest, { username = "" }: Query, path = pathOf(request)): Promise<Place> {
     if (path.includes("\0")) throw invalid("query.path", "must not contain a NUL character");
-    await folders.requireUser(request.sandboxId, username, callFor(request));
-    return posix.normalize(await folders.resolve(request.sandboxId, username, path, callFor(request)));
+    return folders.find(request.sandboxId, username, path, callFor(request));
   }
 
   async function writeFile(
@@ -112,8 +111,8 @@ export async function addContentRoutes(
     signal: AbortSignal,
   ): Promise<Written> {
     if (given === "") throw invalid("query.path", "is required");
-    const path = await resolve(request, request.query, given);
-    const start = { sandbox: request.sandboxId, path: Buffer.from(path), parents: true };
+    const { path, user } = await find(request, request.query, given);
+    const start = { sandbox: request.sandboxId, user, path: Buffer.from(path), parents: true };
     await files.writeFile(toParts(start, content), callFor(request, { signal, timeoutMs: 0 }));
     return { name: posix.basename(path), type: "file", path };
   }

@@ -2,13 +2,19 @@ import { posix } from "node:path";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
-import { ChangeType, type Entry, EntryType } from "@sandgate/proto/helper/v1/file";
+import { ChangeType, type Entry, EntryType, type WatchResponse_Change } from "@sandgate/proto/helper/v1/file";
 import { FileService, type WatchFilesResponse } from "@sandgate/proto/sandbox/v1/files";
 import type { Clients } from "../../pipeline/base/clients.ts";
 import type { RouteRules } from "../../pipeline/base/route-rules.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { readBytes } from "../../resources/files/paths.ts";
-import { EventType, type Filesystem, type WatchDirResponseSchema } from "../gen/filesystem_pb.ts";
+import {
+  EventType,
+  type Filesystem,
+  type FilesystemEventSchema,
+  type WatchDirRequest,
+  type WatchDirResponseSchema,
+} from "../gen/filesystem_pb.ts";
 import { userOf } from "./access.ts";
 import { envdCallOf, optionsFor, pingMsOf } from "./calls.ts";
 import { toEntryInfo } from "./entries.ts";
@@ -24,6 +30,9 @@ export const fileRules: Readonly<Record<string, RouteRules>> = {
   "Filesystem.MakeDir": { rpc: rpc.makeDirectory, audit: "file.write" },
   "Filesystem.Move": { rpc: rpc.moveEntry, audit: "file.move" },
   "Filesystem.WatchDir": { rpc: rpc.watchFiles, audit: "file.read" },
+  "Filesystem.CreateWatcher": { rpc: rpc.createWatcher, audit: "file.read" },
+  "Filesystem.GetWatcherEvents": { rpc: rpc.takeWatcherChanges, audit: "file.read" },
+  "Filesystem.RemoveWatcher": { rpc: rpc.removeWatcher, audit: "file.read" },
   "Filesystem.Remove": { rpc: rpc.deleteEntry, audit: "file.delete" },
 };
 
@@ -38,30 +47,39 @@ const folderMs = 130_000;
 export function createFileHandlers(o: {
   clients: Pick<Clients, "files">;
   folders: Folders;
-}): Partial<ServiceImpl<typeof Filesystem>> {
+}): ServiceImpl<typeof Filesystem> {
   const { files } = o.clients;
 
-  /** The sandbox, and the path that a request names, absolute. */
-  async function placeOf(path: string, context: HandlerContext) {
+  /** Where a request leads, and as whom. */
+  async function placeOf(given: string, context: HandlerContext): Promise<FilePlace> {
     const { sandbox, request } = envdCallOf(context);
-    const absolute = await o.folders.resolve(sandbox, userOf(request), path, optionsFor(context));
-    return { sandbox, path: Buffer.from(posix.normalize(absolute)) };
+    const { user, path } = await o.folders.find(sandbox, userOf(request), given, optionsFor(context));
+    return { sandbox, user, path: Buffer.from(path) };
   }
 
-  async function describe(entry: Entry, context: HandlerContext) {
+  async function describe(entry: Entry, place: FilePlace, context: HandlerContext) {
     if (entry.type !== EntryType.SYMLINK) return toEntryInfo(entry);
-    const { sandbox } = envdCallOf(context);
     const leadsTo = await files
-      .getEntry({ sandbox, path: entry.path, follow: true }, optionsFor(context))
+      .getEntry({ ...place, path: entry.path, follow: true }, optionsFor(context))
       .catch(orNone);
     return toEntryInfo(entry, leadsTo?.entry);
   }
 
-  async function stat(place: { sandbox: string; path: Uint8Array }, follow: boolean, context: HandlerContext) {
-    return present((await files.getEntry({ ...place, follow }, optionsFor(context))).entry);
+  async function stat(place: FilePlace, context: HandlerContext): Promise<Entry> {
+    return present((await files.getEntry(place, optionsFor(context))).entry);
   }
 
-  async function makeFolder(place: { sandbox: string; path: Uint8Array }, context: HandlerContext) {
+  /** Throws what watches of something else than a folder are refused with. */
+  async function placeToWatch(request: WatchRequest, context: HandlerContext): Promise<FilePlace> {
+    if (request.includeEntry || request.allowNetworkMounts) {
+      throw new ConnectError("entries in events, and network mounts, are not supported", Code.InvalidArgument);
+    }
+    const place = await placeOf(request.path, context);
+    await files.listEntries({ ...place, limit: 1 }, optionsFor(context));
+    return place;
+  }
+
+  async function makeFolder(place: FilePlace, context: HandlerContext) {
     try {
       return await files.makeDirectory({ ...place, parents: true }, optionsFor(context));
     } catch (error) {
@@ -73,7 +91,8 @@ export function createFileHandlers(o: {
 
   return {
     async stat({ path }, context) {
-      return { entry: await describe(await stat(await placeOf(path, context), false, context), context) };
+      const place = await placeOf(path, context);
+      return { entry: await describe(await stat(place, context), place, context) };
     },
 
     async listDir({ path, depth }, context) {
@@ -92,7 +111,7 @@ export function createFileHandlers(o: {
         if (cursor === "") break;
       }
       const described = [];
-      for (const entry of entries) described.push(await describe(entry, context));
+      for (const entry of entries) described.push(await describe(entry, place, context));
       return { entries: described };
     },
 
@@ -105,27 +124,44 @@ export function createFileHandlers(o: {
     async move({ source, destination }, context) {
       const from = await placeOf(source, context);
       const to = await placeOf(destination, context);
-      await stat(from, false, context);
+      await stat(from, context);
       const parent = { ...to, path: Buffer.from(posix.dirname(to.path.toString())) };
       await makeFolder(parent, context);
       const { entry } = await files.moveEntry(
-        { sandbox: from.sandbox, from: from.path, to: to.path, overwrite: true },
+        { sandbox: from.sandbox, user: from.user, from: from.path, to: to.path, overwrite: true },
         optionsFor(context),
       );
-      return { entry: await describe(present(entry), context) };
+      return { entry: await describe(present(entry), to, context) };
     },
 
-    async *watchDir({ path, recursive, includeEntry, allowNetworkMounts }, context) {
-      if (includeEntry || allowNetworkMounts) {
-        throw new ConnectError("entries in events, and network mounts, are not supported", Code.InvalidArgument);
-      }
+    async *watchDir(request, context) {
       const call = envdCallOf(context);
-      const place = await placeOf(path, context);
-      // Of something else than a folder.
-      await files.listEntries({ ...place, limit: 1 }, optionsFor(context));
+      const place = await placeToWatch(request, context);
+      const { recursive } = request;
       const changes = files.watchFiles({ ...place, recursive }, optionsFor(context, { timeoutMs: 0 }));
       const ping = (): WatchEvent => ({ event: { case: "keepalive", value: {} } });
-      yield* keepAlive(toEvents(changes, place.path.toString()), pingMsOf(call), ping);
+      yield* keepAlive(toWatchEvents(changes, place.path.toString()), pingMsOf(call), ping);
+    },
+
+    async createWatcher(request, context) {
+      const place = await placeToWatch(request, context);
+      const { watcherId } = await files.createWatcher({ ...place, recursive: request.recursive }, optionsFor(context));
+      // Names are told as seen from the folder, which no replica remembers.
+      return { watcherId: `${watcherId}.${place.path.toString("base64url")}` };
+    },
+
+    async getWatcherEvents({ watcherId: given }, context) {
+      const { sandbox } = envdCallOf(context);
+      const { watcherId, folder } = readWatcherId(given);
+      const { changes } = await files.takeWatcherChanges({ sandbox, watcherId }, optionsFor(context));
+      return { events: changes.flatMap((change) => toFileEvents(change, folder)) };
+    },
+
+    async removeWatcher({ watcherId: given }, context) {
+      const { sandbox } = envdCallOf(context);
+      const { watcherId } = readWatcherId(given);
+      await files.removeWatcher({ sandbox, watcherId }, optionsFor(context));
+      return {};
     },
 
     async remove({ path }, context) {
@@ -139,6 +175,10 @@ export function createFileHandlers(o: {
 }
 
 type WatchEvent = MessageInitShape<typeof WatchDirResponseSchema>;
+type FileEvent = MessageInitShape<typeof FilesystemEventSchema>;
+type WatchRequest = Pick<WatchDirRequest, "path" | "recursive" | "includeEntry" | "allowNetworkMounts">;
+/** A file or folder, as operations take it. */
+type FilePlace = { sandbox: string; user: string; path: Buffer<ArrayBuffer> };
 
 const eventTypes: Partial<Record<ChangeType, EventType>> = {
   [ChangeType.CREATE]: EventType.CREATE,
@@ -147,25 +187,32 @@ const eventTypes: Partial<Record<ChangeType, EventType>> = {
   [ChangeType.ATTRIB]: EventType.CHMOD,
 };
 
-/** Changes as envd tells them: a move is the old name's RENAME and the new one's CREATE. */
-async function* toEvents(changes: AsyncIterable<WatchFilesResponse>, folder: string): AsyncGenerator<WatchEvent> {
-  const nameOf = (path: Uint8Array) => posix.relative(folder, readBytes(path).text);
-  const toEvent = (type: EventType, path: Uint8Array): WatchEvent => ({
-    event: { case: "filesystem", value: { name: nameOf(path), type } },
+/** A change as envd tells it: a move is the old name's RENAME and the new one's CREATE. */
+function toFileEvents({ type, path, to }: WatchResponse_Change, folder: string): FileEvent[] {
+  const toEvent = (type: EventType, changed: Uint8Array): FileEvent => ({
+    name: posix.relative(folder, readBytes(changed).text),
+    type,
   });
+  if (type === ChangeType.OVERFLOW) throw new ConnectError("changes were lost", Code.DataLoss);
+  if (type === ChangeType.MOVE) {
+    return [toEvent(EventType.RENAME, path), ...(to.length > 0 ? [toEvent(EventType.CREATE, to)] : [])];
+  }
+  const known = eventTypes[type];
+  return known === undefined ? [] : [toEvent(known, path)];
+}
+
+async function* toWatchEvents(changes: AsyncIterable<WatchFilesResponse>, folder: string): AsyncGenerator<WatchEvent> {
   for await (const { event } of changes) {
     if (event.case === "ready") yield { event: { case: "start", value: {} } };
     if (event.case !== "change") continue;
-    const { type, path, to } = event.value;
-    if (type === ChangeType.OVERFLOW) throw new ConnectError("changes were lost", Code.DataLoss);
-    if (type === ChangeType.MOVE) {
-      yield toEvent(EventType.RENAME, path);
-      if (to.length > 0) yield toEvent(EventType.CREATE, to);
-    } else {
-      const known = eventTypes[type];
-      if (known !== undefined) yield toEvent(known, path);
-    }
+    for (const value of toFileEvents(event.value, folder)) yield { event: { case: "filesystem", value } };
   }
+}
+
+function readWatcherId(given: string): { watcherId: string; folder: string } {
+  const [watcherId = "", folder = ""] = given.split(".");
+  if (!/^\w{1,64}$/.test(watcherId)) throw new ConnectError("there is no such watcher", Code.NotFound);
+  return { watcherId, folder: Buffer.from(folder, "base64url").toString() };
 }
 
 function orNone(error: unknown): undefined {

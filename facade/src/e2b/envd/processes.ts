@@ -13,7 +13,6 @@ import type { Clients } from "../../pipeline/base/clients.ts";
 import type { RouteRules } from "../../pipeline/base/route-rules.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { outputBrokeOff } from "../../resources/processes/output.ts";
-import { isAboutUser } from "../errors.ts";
 import type {
   Process,
   ProcessEventSchema,
@@ -24,7 +23,7 @@ import type {
 } from "../gen/process_pb.ts";
 import { userOf } from "./access.ts";
 import { type EnvdCall, envdCallOf, optionsFor, pingMsOf, timeoutOf } from "./calls.ts";
-import { type Folders, usualUser } from "./folders.ts";
+import type { Folders } from "./folders.ts";
 import { keepAlive } from "./keep-alive.ts";
 import { toEnd } from "./process-ends.ts";
 
@@ -97,9 +96,6 @@ export function createProcessHandlers(o: {
       }
     } catch (error) {
       if (begun || !(error instanceof DomainError)) throw error;
-      if (command.user === usualUser && isAboutUser(error)) {
-        return yield* run({ ...command, user: "" }, call, context, impliedFolder);
-      }
       const isOfFolder = error.violations?.some(({ field }) => field === "command.cwd");
       if (!impliedFolder || !isOfFolder) throw error;
       yield* run({ ...command, cwd: "/" }, call, context, false);
@@ -166,11 +162,10 @@ export function createProcessHandlers(o: {
 
     async *start(request, context) {
       const call = envdCallOf(context);
-      const user = userOf(call.request);
       const { process: config } = request;
       if (!config?.cmd) throw new ConnectError("process.cmd: a program is needed", Code.InvalidArgument);
       const given = config.cwd ?? "";
-      const cwd = await o.folders.resolve(call.sandbox, user, given, optionsFor(context));
+      const { user, path: cwd } = await o.folders.find(call.sandbox, userOf(call.request), given, optionsFor(context));
       const command = toCommand(request, { cwd, user, timeoutMs: timeoutOf(call) });
       const events = toEvents(run(command, call, context, given === ""));
       for await (const event of withPings(events, call)) yield { event };
