@@ -69,6 +69,8 @@ command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"
 [ -x /bin/busybox ] || missing="$missing busybox-static"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
+command -v zsh >/dev/null 2>&1 || missing="$missing zsh"
+command -v fish >/dev/null 2>&1 || missing="$missing fish"
 # A cluster's own programs are in no package; what they need besides is.
 if [ -z "${KUBECONFIG:-}" ] && { [ -n "${SANDGATE_TEST_KUBERNETES:-}" ] || command -v kubelet >/dev/null 2>&1; }; then
   command -v containerd >/dev/null 2>&1 || missing="$missing containerd"
