@@ -1,9 +1,10 @@
 import { execFile } from "node:child_process";
-import { mkdir, readdir, readFile, symlink } from "node:fs/promises";
-import { join } from "node:path";
+import { copyFile, mkdir, readdir, readFile, symlink } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
+import { installClient } from "./packed-client.ts";
 
 const execute = promisify(execFile);
 const root = join(import.meta.dirname, "../..");
@@ -12,8 +13,7 @@ const build = join(root, "clients/typescript/build.ts");
 test("the client as npm gets it runs without types, needs no package, and no Node.js in a browser", async ({
   folder,
 }) => {
-  const target = join(folder, "node_modules/@sandgate/client");
-  await execute(process.execPath, [build, target]);
+  const target = await installClient(folder);
   const program = 'import("@sandgate/client").then(({ Sandbox }) => console.log(typeof Sandbox.create))';
   const { stdout } = await execute(process.execPath, ["--no-strip-types", "-e", program], { cwd: folder });
   expect(stdout).toBe("function\n");
@@ -32,6 +32,24 @@ test("the client as npm gets it runs without types, needs no package, and no Nod
       name,
     ).toBe(false);
   }
+});
+
+test("the types of the client as npm gets it are those that its users see", async ({ folder }) => {
+  await installClient(folder);
+  await copyFile(join(import.meta.dirname, "programs/typed.ts"), join(folder, "typed.ts"));
+  const compiler = join(root, "node_modules/.bin/tsc");
+  const check = (...args: string[]) =>
+    execute(compiler, ["--noEmit", "--strict", "--target", "es2022", ...args, "typed.ts"], { cwd: folder }).catch(
+      (error: { stdout: string }) => error,
+    );
+  const browser = ["--lib", "esnext,dom,dom.iterable", "--types", ""];
+  expect((await check("--module", "nodenext", "--exactOptionalPropertyTypes", ...browser)).stdout).toBe("");
+  expect((await check("--module", "esnext", "--moduleResolution", "bundler", ...browser)).stdout).toBe("");
+  for (const each of ["@types/node", "undici-types"]) {
+    await mkdir(dirname(join(folder, "node_modules", each)), { recursive: true });
+    await symlink(join(root, "node_modules", each), join(folder, "node_modules", each));
+  }
+  expect((await check("--module", "nodenext", "--lib", "esnext", "--types", "node")).stdout).toBe("");
 });
 
 test("the command line as npm gets it has what it needs, and runs without types", async ({ folder }) => {
