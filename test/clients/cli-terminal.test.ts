@@ -228,6 +228,9 @@ describe.runIf(await requireServer("docker", probeEngine))("the command line in 
     };
     expect(await inTerminal({})).toContain(`\r${escapeCharacter}[K`);
     expect(await inTerminal({ NO_COLOR: "1" })).toBe("done\r\n");
+    // A last line without an end stays, too.
+    await box.files.write("/tmp/unended", "no end");
+    expect((await startInTerminal("sandgate cp box:/tmp/unended -", env).ended).stdout).toBe("no end");
     // A reader that has enough is no failure.
     const { stdout } = await execute("sh", ["-c", "sandgate help | head -n 1"], { env });
     expect(stdout).toBe("usage: sandgate COMMAND …\n");

@@ -100,8 +100,16 @@ export function bytes(count: number): string {
 export function createStatus(): { show(text: string): void; clear(): void } {
   const { stderr } = process;
   if (!stderr.isTTY || process.env.NO_COLOR) return { show: () => {}, clear: () => {} };
+  let isShown = false;
   return {
-    show: (text) => void stderr.write(`\r\u001b[K${text.slice(0, (stderr.columns ?? 80) - 1)}`),
-    clear: () => void stderr.write("\r\u001b[K"),
+    show(text) {
+      isShown = true;
+      stderr.write(`\r\u001b[K${text.slice(0, (stderr.columns ?? 80) - 1)}`);
+    },
+    clear() {
+      // What a command itself has printed on the line stays.
+      if (isShown) stderr.write("\r\u001b[K");
+      isShown = false;
+    },
   };
 }
