@@ -13,6 +13,8 @@ export interface ProgramHost {
   operator: Operator;
   /** The id of the image that a program gets that names none. */
   baseId: string;
+  /** What the engine calls it. */
+  baseReference: string;
   /** What a program sets to use the platform. */
   env: Record<string, string>;
   close(): Promise<void>;
@@ -55,6 +57,7 @@ export async function openProgramHost(settings: Record<string, string> = {}): Pr
     platform,
     operator,
     baseId,
+    baseReference: image.reference,
     env,
     async close() {
       for (const name of Object.keys(env)) delete process.env[name];

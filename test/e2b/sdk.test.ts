@@ -236,6 +236,9 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
     const [metric] = await sandbox.getMetrics();
     expect(metric).toMatchObject({ cpuCount: 1, memTotal: 256 * 1024 * 1024, timestamp: expect.any(Date) });
     expect(metric?.memUsed).toBeGreaterThan(0);
+    const start = new Date();
+    expect(await sandbox.getMetrics({ start, end: start })).toEqual([]);
+    expect(await sandbox.getMetrics({ end: new Date(start.getTime() - 3_600_000) })).toEqual([]);
   });
 
   test("changes of a folder are told", async () => {

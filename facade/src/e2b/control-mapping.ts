@@ -69,7 +69,7 @@ export function hasExpired({ expiresAt }: Sandbox, nowMs: number): boolean {
   return expiresAt !== undefined && msOf(expiresAt) <= nowMs;
 }
 
-export function msOf({ seconds, nanos }: Timestamp): number {
+export function msOf({ seconds, nanos }: Pick<Timestamp, "seconds" | "nanos">): number {
   return Number(seconds) * 1000 + nanos / 1_000_000;
 }
 

@@ -94,12 +94,15 @@ export function addReadRoutes(app: App, control: Control): void {
     },
     async (request) => {
       const found = await find(request);
-      const { start, end } = request.query;
+      const { start, end = Math.ceil(Date.now() / 1000) } = request.query;
+      const since = start === undefined ? startOf(found) : toTimestamp(BigInt(start) * microsecondsOfSecond);
+      const until = toTimestamp(BigInt(end) * microsecondsOfSecond);
+      if (msOf(since) >= msOf(until)) return [];
       const { metrics } = await telemetry.queryTelemetry(
         {
           sandboxId: found.id,
-          since: start === undefined ? startOf(found) : toTimestamp(BigInt(start) * microsecondsOfSecond),
-          ...(end !== undefined && { until: toTimestamp(BigInt(end) * microsecondsOfSecond) }),
+          since,
+          until,
           limit: maxMetrics,
           includeMetrics: true,
         },
