@@ -14,6 +14,7 @@ import (
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	pb "sandgate/helper/internal/helperv1"
 )
@@ -582,5 +583,95 @@ func BenchmarkDial(b *testing.B) {
 			b.Fatal(err)
 		}
 		h.hangUp()
+	}
+}
+
+func TestKeys(t *testing.T) {
+	h := dialHelper(t)
+	start := func(id, key string, command *pb.Command) (*pb.Process, error) {
+		answer, err := h.Start(t.Context(), &pb.StartRequest{Id: id, Key: []byte(key), Command: command})
+		return answer.GetProcess(), err
+	}
+	folder := t.TempDir()
+	t.Run("of many at once one starts", func(t *testing.T) {
+		const callers = 40
+		errs := make(chan error, callers)
+		for caller := range callers {
+			go func() {
+				_, err := start(newID(), "at-once", shell(fmt.Sprint("echo >> ", folder, "/started-", caller)))
+				errs <- err
+			}()
+		}
+		started := 0
+		for range callers {
+			if err := <-errs; err == nil {
+				started++
+			} else {
+				wantReason(t, err, pb.Reason_REASON_KEY_USED)
+			}
+		}
+		if started != 1 {
+			t.Errorf("%d started", started)
+		}
+		until(t, "it has run", func() bool { return len(namesIn(t, folder)) == 1 })
+	})
+	first := newID()
+	if _, err := start(first, "key", argv("true")); err != nil {
+		t.Fatal(err)
+	}
+	ended := h.wait(t, first)
+	if again, err := start(first, "key", argv("true")); err != nil || again.Pid != ended.Pid {
+		t.Error(again, err)
+	}
+	t.Run("one that failed used no key", func(t *testing.T) {
+		_, err := start(newID(), "of-another", &pb.Command{Argv: []string{"true"}, Cwd: "/no/such"})
+		wantReason(t, err, pb.Reason_REASON_CWD_NOT_A_DIRECTORY)
+		if _, err := start(newID(), "of-another", argv("true")); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err := h.tryRun(t.Context(), &pb.RunRequest{Id: newID(), Key: []byte("key"), Command: argv("true")})
+	wantReason(t, err, pb.Reason_REASON_KEY_USED)
+	if testing.Short() {
+		t.Skip("a thousand commands take long")
+	}
+	for range 1010 {
+		h.run(t, argv("true"))
+	}
+	_, err = start(first, "key", argv("true"))
+	wantReason(t, err, pb.Reason_REASON_PROCESS_FORGOTTEN)
+	_, err = start(newID(), "key", argv("true"))
+	wantReason(t, err, pb.Reason_REASON_KEY_USED)
+}
+
+func TestListOfLongCommands(t *testing.T) {
+	h := dialHelper(t)
+	list := func() []*pb.Process {
+		answer, err := h.ListProcesses(t.Context(), &pb.ListProcessesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Processes
+	}
+	long := strings.Repeat("\u00e9", 60_000)
+	id := h.start(t, &pb.Command{Argv: []string{"true", "x" + long, long}})
+	listed := func() *pb.Process {
+		processes := list()
+		return processes[slices.IndexFunc(processes, func(one *pb.Process) bool { return one.Id == id })]
+	}
+	if argv := listed().Argv; len(argv) != 3 || argv[2] != long {
+		t.Error("a short list is cut")
+	}
+	for range 20 {
+		h.run(t, &pb.Command{Argv: []string{"true", long}})
+	}
+	if argv := listed().Argv; len(argv) != 2 || argv[1] != "x"+long[:1018] {
+		t.Errorf("%d words, of %d bytes", len(argv), len(strings.Join(argv, "")))
+	}
+	if size := proto.Size(&pb.ListProcessesResponse{Processes: list()}); size > 2<<20 {
+		t.Errorf("%d bytes", size)
+	}
+	if argv := h.get(t, id).Argv; len(argv) != 3 || argv[2] != long {
+		t.Error("the process itself is cut")
 	}
 }

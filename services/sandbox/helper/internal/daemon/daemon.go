@@ -28,12 +28,14 @@ import (
 
 const (
 	// Grows with every change of the contract.
-	version = 2
+	version = 3
 	// Where `dial` puts the listening socket.
 	listenerDescriptor = 3
 	threads            = 16
 	maxMessage         = 4 << 20
 	memoryLimit        = 48 << 20
+	maxCalls           = 1000
+	callBuffer         = 256 << 10
 )
 
 // startThreads makes the threads that file and process calls will need, since the runtime ends the program when it can't make
@@ -98,9 +100,10 @@ func newServer(surroundings process.Surroundings, pool *reaper.Pool) *http.Serve
 		Handler:   process.WithResponseControl(mux),
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          1000,
-			MaxReceiveBufferPerConnection: 4 << 20,
-			MaxReceiveBufferPerStream:     1 << 20,
+			// A call whose data is not taken holds no other: together they may send what each of them may.
+			MaxConcurrentStreams:          maxCalls,
+			MaxReceiveBufferPerConnection: maxCalls * callBuffer,
+			MaxReceiveBufferPerStream:     callBuffer,
 			SendPingTimeout:               30 * time.Second,
 			PingTimeout:                   15 * time.Second,
 		},

@@ -65,6 +65,10 @@ const (
 	Reason_REASON_WATCHER_NOT_FOUND Reason = 23
 	// 32 watchers are open already.
 	Reason_REASON_TOO_MANY_WATCHERS Reason = 24
+	// The key started a process of another id.
+	Reason_REASON_KEY_USED Reason = 25
+	// The key started the process, which has ended, as 1,000 others have after it.
+	Reason_REASON_PROCESS_FORGOTTEN Reason = 26
 )
 
 // Enum value maps for Reason.
@@ -95,6 +99,8 @@ var (
 		22: "REASON_NOT_LISTENING",
 		23: "REASON_WATCHER_NOT_FOUND",
 		24: "REASON_TOO_MANY_WATCHERS",
+		25: "REASON_KEY_USED",
+		26: "REASON_PROCESS_FORGOTTEN",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":           0,
@@ -122,6 +128,8 @@ var (
 		"REASON_NOT_LISTENING":         22,
 		"REASON_WATCHER_NOT_FOUND":     23,
 		"REASON_TOO_MANY_WATCHERS":     24,
+		"REASON_KEY_USED":              25,
+		"REASON_PROCESS_FORGOTTEN":     26,
 	}
 )
 
@@ -190,7 +198,8 @@ func (*GetInfoRequest) Descriptor() ([]byte, []int) {
 
 type GetInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows by one with every change of this contract; the first is 1. 2: `user` of files, GetUser, watchers.
+	// Grows by one with every change of this contract; the first is 1. 2: `user` of files, GetUser, watchers;
+	// 3: `key` of processes.
 	Version int32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Of the helper's own process. Another pid later on means that the helper was killed and all that ran is lost.
 	Pid int32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -468,7 +477,7 @@ const file_sandgate_helper_v1_helper_proto_rawDesc = "" +
 	"\vErrorDetail\x122\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1a.sandgate.helper.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05errno\x18\x02 \x01(\tR\x05errno\x12\x14\n" +
-	"\x05field\x18\x03 \x01(\tR\x05field*\x96\x05\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field*\xc9\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fREASON_ERRNO\x10\x01\x12\x1c\n" +
@@ -495,7 +504,9 @@ const file_sandgate_helper_v1_helper_proto_rawDesc = "" +
 	"\x10REASON_TOO_LARGE\x10\x15\x12\x18\n" +
 	"\x14REASON_NOT_LISTENING\x10\x16\x12\x1c\n" +
 	"\x18REASON_WATCHER_NOT_FOUND\x10\x17\x12\x1c\n" +
-	"\x18REASON_TOO_MANY_WATCHERS\x10\x182\xc1\x01\n" +
+	"\x18REASON_TOO_MANY_WATCHERS\x10\x18\x12\x13\n" +
+	"\x0fREASON_KEY_USED\x10\x19\x12\x1c\n" +
+	"\x18REASON_PROCESS_FORGOTTEN\x10\x1a2\xc1\x01\n" +
 	"\rHelperService\x12W\n" +
 	"\aGetInfo\x12\".sandgate.helper.v1.GetInfoRequest\x1a#.sandgate.helper.v1.GetInfoResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\aGetUser\x12\".sandgate.helper.v1.GetUserRequest\x1a#.sandgate.helper.v1.GetUserResponse\"\x03\x90\x02\x01B#Z!sandgate/helper/internal/helperv1b\x06proto3"

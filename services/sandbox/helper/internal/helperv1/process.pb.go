@@ -676,8 +676,10 @@ type RunRequest struct {
 	EndOnDisconnect bool `protobuf:"varint,3,opt,name=end_on_disconnect,json=endOnDisconnect,proto3" json:"end_on_disconnect,omitempty"`
 	// Of each of stdout and stderr only so many first bytes are sent. 0: all.
 	MaxOutputBytes int64 `protobuf:"varint,4,opt,name=max_output_bytes,json=maxOutputBytes,proto3" json:"max_output_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// As of StartRequest.
+	Key           []byte `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunRequest) Reset() {
@@ -736,6 +738,13 @@ func (x *RunRequest) GetMaxOutputBytes() int64 {
 		return x.MaxOutputBytes
 	}
 	return 0
+}
+
+func (x *RunRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
 }
 
 type RunResponse struct {
@@ -800,9 +809,12 @@ func (x *RunResponse) GetStderrTruncated() bool {
 }
 
 type StartRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Command       *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Command *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// At most 64 bytes. Another id with it is REASON_KEY_USED, and the same one REASON_PROCESS_FORGOTTEN once its process is. The
+	// last 50,000 keys are known; a start that fails uses none. Empty: no key.
+	Key           []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -847,6 +859,13 @@ func (x *StartRequest) GetId() string {
 func (x *StartRequest) GetCommand() *Command {
 	if x != nil {
 		return x.Command
+	}
+	return nil
+}
+
+func (x *StartRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
 	}
 	return nil
 }
@@ -1749,20 +1768,22 @@ const file_sandgate_helper_v1_process_proto_rawDesc = "" +
 	"\x06output\x18\x03 \x01(\v2\x1a.sandgate.helper.v1.OutputH\x00R\x06output\x12\x1d\n" +
 	"\tgap_bytes\x18\x04 \x01(\x03H\x00R\bgapBytes\x121\n" +
 	"\x04exit\x18\x05 \x01(\v2\x1b.sandgate.helper.v1.ProcessH\x00R\x04exitB\a\n" +
-	"\x05event\"\xa9\x01\n" +
+	"\x05event\"\xbb\x01\n" +
 	"\n" +
 	"RunRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
 	"\acommand\x18\x02 \x01(\v2\x1b.sandgate.helper.v1.CommandR\acommand\x12*\n" +
 	"\x11end_on_disconnect\x18\x03 \x01(\bR\x0fendOnDisconnect\x12(\n" +
-	"\x10max_output_bytes\x18\x04 \x01(\x03R\x0emaxOutputBytes\"\x9a\x01\n" +
+	"\x10max_output_bytes\x18\x04 \x01(\x03R\x0emaxOutputBytes\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\fR\x03key\"\x9a\x01\n" +
 	"\vRunResponse\x125\n" +
 	"\x05event\x18\x01 \x01(\v2\x1f.sandgate.helper.v1.OutputEventR\x05event\x12)\n" +
 	"\x10stdout_truncated\x18\x02 \x01(\bR\x0fstdoutTruncated\x12)\n" +
-	"\x10stderr_truncated\x18\x03 \x01(\bR\x0fstderrTruncated\"U\n" +
+	"\x10stderr_truncated\x18\x03 \x01(\bR\x0fstderrTruncated\"g\n" +
 	"\fStartRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
-	"\acommand\x18\x02 \x01(\v2\x1b.sandgate.helper.v1.CommandR\acommand\"F\n" +
+	"\acommand\x18\x02 \x01(\v2\x1b.sandgate.helper.v1.CommandR\acommand\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\"F\n" +
 	"\rStartResponse\x125\n" +
 	"\aprocess\x18\x01 \x01(\v2\x1b.sandgate.helper.v1.ProcessR\aprocess\"#\n" +
 	"\x11GetProcessRequest\x12\x0e\n" +

@@ -58,7 +58,7 @@ func limitStall[Message any](ctx context.Context, send func(*Message) error) fun
 }
 
 func (service *Service) Start(_ context.Context, request *helperv1.StartRequest) (*helperv1.StartResponse, error) {
-	p, err := service.table.start(request.Id, request.Command)
+	p, err := service.table.start(request.Id, request.Key, request.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func event(next piece) *helperv1.OutputEvent {
 }
 
 func (service *Service) Run(ctx context.Context, request *helperv1.RunRequest, stream *connect.ServerStream[helperv1.RunResponse]) error {
-	p, err := service.table.start(request.Id, request.Command)
+	p, err := service.table.start(request.Id, request.Key, request.Command)
 	if err != nil {
 		return err
 	}

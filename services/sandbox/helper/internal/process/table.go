@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandgate/helper/internal/failure"
@@ -24,6 +26,9 @@ const (
 	maxEnded   = 1000
 	// How long after the last process ended memory is given back.
 	tidyAfter = time.Second
+	// Of all records of a list before they are cut, and of a command and a folder then.
+	maxListBytes = 2 << 20
+	listedBytes  = 1 << 10
 )
 
 // table holds the running processes and the last that ended.
@@ -40,10 +45,11 @@ type table struct {
 	running int
 	// In the order of their end.
 	ended []*process
+	keys  keys
 }
 
 func newTable(surroundings Surroundings, pool *reaper.Pool) *table {
-	table := &table{surroundings: surroundings, pool: pool, byID: map[string]*process{}}
+	table := &table{surroundings: surroundings, pool: pool, byID: map[string]*process{}, keys: newKeys()}
 	table.tidy = time.AfterFunc(tidyAfter, debug.FreeOSMemory)
 	return table
 }
@@ -68,16 +74,50 @@ func (t *table) list() []*helperv1.Process {
 	}
 	t.mutex.Unlock()
 	records := make([]*helperv1.Process, 0, len(found))
+	size := 0
 	for _, p := range found {
-		records = append(records, p.record())
+		record := p.record()
+		size += proto.Size(record)
+		records = append(records, record)
+	}
+	if size > maxListBytes {
+		for _, record := range records {
+			shorten(record)
+		}
 	}
 	return records
 }
 
-// start answers the process that has the id already, if one has.
-func (t *table) start(id string, command *helperv1.Command) (p *process, err error) {
+func shorten(record *helperv1.Process) {
+	record.Shell, record.Cwd = firstOf(record.Shell, listedBytes), firstOf(record.Cwd, listedBytes)
+	left := listedBytes
+	for index, word := range record.Argv {
+		if len(word) > left {
+			record.Argv = append(slices.Clone(record.Argv[:index]), firstOf(word, left))
+			break
+		}
+		left -= len(word)
+	}
+}
+
+// firstOf cuts no character.
+func firstOf(text string, length int) string {
+	if len(text) <= length {
+		return text
+	}
+	for length > 0 && !utf8.RuneStart(text[length]) {
+		length--
+	}
+	return text[:length]
+}
+
+// start answers the process that has the id already, if one has. key: as in the contract.
+func (t *table) start(id string, key []byte, command *helperv1.Command) (p *process, err error) {
 	if id == "" || len(id) > 64 {
 		return nil, failure.Invalid("id", "must have 1 to 64 characters")
+	}
+	if len(key) > 64 {
+		return nil, failure.Invalid("key", "must have at most 64 bytes")
 	}
 	request, err := t.surroundings.request(command)
 	if err != nil {
@@ -88,6 +128,10 @@ func (t *table) start(id string, command *helperv1.Command) (p *process, err err
 		t.mutex.Unlock()
 		<-found.launched
 		return found, found.failed
+	}
+	if err := t.keys.check(key, id); err != nil {
+		t.mutex.Unlock()
+		return nil, err
 	}
 	if t.running >= maxRunning {
 		t.mutex.Unlock()
@@ -101,6 +145,7 @@ func (t *table) start(id string, command *helperv1.Command) (p *process, err err
 		},
 	}
 	t.byID[id] = p
+	t.keys.add(key, id)
 	t.running++
 	t.mutex.Unlock()
 	p.failed = t.launch(p, command, request)
@@ -109,6 +154,7 @@ func (t *table) start(id string, command *helperv1.Command) (p *process, err err
 	defer t.mutex.Unlock()
 	if p.failed != nil {
 		delete(t.byID, id)
+		t.keys.remove(key)
 		t.running--
 		return nil, p.failed
 	}

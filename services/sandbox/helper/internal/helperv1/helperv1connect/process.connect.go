@@ -67,7 +67,8 @@ type ProcessServiceClient interface {
 	// Starts a process that runs on by itself. With an id that is known it answers that process.
 	Start(context.Context, *helperv1.StartRequest) (*helperv1.StartResponse, error)
 	GetProcess(context.Context, *helperv1.GetProcessRequest) (*helperv1.GetProcessResponse, error)
-	// All running ones and the last 1,000 that ended, in the order of their start.
+	// All running ones and the last 1,000 that ended, in the order of their start. When they are larger than 2 MiB together,
+	// each command and folder is cut to 1 KiB.
 	ListProcesses(context.Context, *helperv1.ListProcessesRequest) (*helperv1.ListProcessesResponse, error)
 	// Answers when the process has ended, or when the time is up.
 	Wait(context.Context, *helperv1.WaitRequest) (*helperv1.WaitResponse, error)
@@ -270,7 +271,8 @@ type ProcessServiceHandler interface {
 	// Starts a process that runs on by itself. With an id that is known it answers that process.
 	Start(context.Context, *helperv1.StartRequest) (*helperv1.StartResponse, error)
 	GetProcess(context.Context, *helperv1.GetProcessRequest) (*helperv1.GetProcessResponse, error)
-	// All running ones and the last 1,000 that ended, in the order of their start.
+	// All running ones and the last 1,000 that ended, in the order of their start. When they are larger than 2 MiB together,
+	// each command and folder is cut to 1 KiB.
 	ListProcesses(context.Context, *helperv1.ListProcessesRequest) (*helperv1.ListProcessesResponse, error)
 	// Answers when the process has ended, or when the time is up.
 	Wait(context.Context, *helperv1.WaitRequest) (*helperv1.WaitResponse, error)
