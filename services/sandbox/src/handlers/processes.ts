@@ -21,8 +21,9 @@ import { programOf } from "../domain/audited-uses.ts";
 import { checkCommand } from "../domain/commands.ts";
 import type { HelperConnections } from "../operations/helper-connections.ts";
 import { isConnectionLost, noSuchProcess } from "../operations/helper-errors.ts";
+import { boundProcess } from "../operations/helper-processes.ts";
 import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
-import { createKeyedStart, processIdOf } from "../operations/process-ids.ts";
+import { processIdOf } from "../operations/process-ids.ts";
 import {
   auditedStream,
   type HelperUse,
@@ -52,7 +53,6 @@ export function createProcessHandlers(
 ): Omit<ServiceImpl<typeof ProcessService>, "createTicket" | "openTicket"> {
   const { helpers, known } = o;
   const uses = createProcessUses();
-  const once = createOnce();
 
   /** Runs work with the helper's client, and what is known of a process that is no longer there. */
   function call<T>(context: HandlerContext, idOrName: string, work: (used: Used) => Promise<T>): Promise<T> {
@@ -65,8 +65,9 @@ export function createProcessHandlers(
       ...helper,
       client: createClient(HelperProcessService, helper.transport),
       within: (ms) => ({ signal: helper.signal, timeoutMs: ms }),
-      note(process) {
-        if (process) known.note(sandbox.id, info.instanceId, process);
+      note(told, id) {
+        const process = boundProcess(told, id);
+        known.note(sandbox.id, info.instanceId, process);
         return process;
       },
       findLost: (id) => known.findLost(sandbox.id, info.instanceId).find((process) => process.id === id),
@@ -88,7 +89,7 @@ export function createProcessHandlers(
     try {
       for await (const message of open()) {
         const { event, offset: at } = message.event ?? { event: undefined, offset: 0n };
-        if (event?.case === "start" || event?.case === "exit") last = used.note(event.value);
+        if (event?.case === "start" || event?.case === "exit") last = used.note(event.value, processId);
         offset = at;
         const { $typeName: _, $unknown: __, ...plain } = message;
         yield plain;
@@ -111,30 +112,30 @@ export function createProcessHandlers(
         const used = use(helper);
         const { sandbox, client, signal } = used;
         const normal = { ...request, sandbox: sandbox.id };
-        const id = processIdOf(callOf(context), sandbox.id, RunCommandRequestSchema, normal);
+        const { id, key } = processIdOf(callOf(context), sandbox.id, RunCommandRequestSchema, normal);
         const run = {
           id,
+          key,
           command: toHelperCommand(command),
           endOnDisconnect: !request.continueOnDisconnect,
           maxOutputBytes: BigInt(request.maxOutputBytes),
         };
         const events = follow(used, id, () => client.run(run, { signal, timeoutMs: 0 }));
-        yield* auditedStream(once(context, id, used), uses.start("sandbox.exec", id, command), events);
+        yield* auditedStream(used, uses.start("sandbox.exec", id, command), events);
       });
     },
 
     startProcess(request, context) {
       const command = requireGiven(request.command);
       return call(context, request.sandbox, async (used) => {
-        const { sandbox, client, within } = used;
+        const { sandbox, client, within, audited } = used;
         const normal = { ...request, sandbox: sandbox.id };
-        const id = processIdOf(callOf(context), sandbox.id, StartProcessRequestSchema, normal);
-        const { audited } = once(context, id, used);
-        const toStart = { id, command: toHelperCommand(command) };
+        const { id, key } = processIdOf(callOf(context), sandbox.id, StartProcessRequestSchema, normal);
+        const toStart = { id, key, command: toHelperCommand(command) };
         const { process } = await audited(uses.start("process.start", id, command), () =>
           client.start(toStart, within(callMs)),
         );
-        return { process: used.note(process) };
+        return { process: used.note(process, id) };
       });
     },
 
@@ -143,14 +144,14 @@ export function createProcessHandlers(
         const lost = findLost(processId);
         if (lost) return { process: lost };
         const { process } = await client.getProcess({ id: processId }, within(callMs));
-        return { process: note(process) };
+        return { process: note(process, processId) };
       });
     },
 
     listProcesses({ sandbox, states, tag, pid }, context) {
       return call(context, sandbox, async ({ client, within, note, info, sandbox: { id } }) => {
         const { processes } = await client.listProcesses({}, within(callMs));
-        processes.forEach(note);
+        for (const process of processes) note(process);
         const all = [...known.findLost(id, info.instanceId), ...processes];
         const wanted = all.filter(
           (process) =>
@@ -171,7 +172,7 @@ export function createProcessHandlers(
           { id: processId, timeoutMs: BigInt(Math.floor(waitMs)) },
           within(waitMs + callMs),
         );
-        return { process: note(process) };
+        return { process: note(process, processId) };
       });
     },
 
@@ -230,23 +231,10 @@ export function createProcessHandlers(
         const waitMs = endGraceMs + callMs;
         const { process } = await client.wait({ id: processId, timeoutMs: BigInt(waitMs) }, within(waitMs + callMs));
         if (process?.state === ProcessState.RUNNING) throw new Error("the process outlived SIGKILL");
-        note(process);
+        note(process, processId);
         return {};
       });
     },
-  };
-}
-
-/** Returns what lets a start happen once for its Idempotency-Key: work of another request with it throws CONFLICT. */
-function createOnce() {
-  const start = createKeyedStart();
-  return (context: HandlerContext, id: string, used: Used): Pick<Used, "audited"> => {
-    if (callOf(context).idempotencyKey === undefined) return used;
-    const list = async () => {
-      const { processes } = await used.client.listProcesses({}, used.within(callMs));
-      return processes.map((process) => process.id);
-    };
-    return { audited: (use, work) => start(id, list, () => used.audited(use, work)) };
   };
 }
 
@@ -272,8 +260,8 @@ function createProcessUses() {
 interface Used extends SandboxHelper {
   client: Client<typeof HelperProcessService>;
   within(ms: number): { signal: AbortSignal; timeoutMs: number };
-  /** Remembers the process. */
-  note(process: Process | undefined): Process | undefined;
+  /** Remembers the process. Throws UPSTREAM_ERROR for one that can't be, or that isn't the one with this id. */
+  note(told: Process | undefined, id?: string): Process;
   findLost(processId: string): Process | undefined;
 }
 

@@ -4,8 +4,8 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import { FileService, ListResponseSchema } from "@sandgate/proto/helper/v1/file";
-import { GetInfoResponseSchema } from "@sandgate/proto/helper/v1/helper";
+import { FileService, ListResponseSchema, ReadResponseSchema } from "@sandgate/proto/helper/v1/file";
+import { GetInfoResponseSchema, HelperService } from "@sandgate/proto/helper/v1/helper";
 import { expect, test } from "vitest";
 import { createHelperConnections } from "./helper-connections.ts";
 import { openOperationMetrics } from "./metrics.ts";
@@ -64,6 +64,15 @@ function frame(type: number, flags: number, streamId: number, payload: Uint8Arra
 }
 
 const settings = frame(4, 0, 0, Buffer.alloc(0));
+
+/** A message of a stream as Connect has them. */
+const largeMessage = (() => {
+  const part = { case: "data" as const, value: Buffer.alloc(200_000) };
+  const message = toBinary(ReadResponseSchema, create(ReadResponseSchema, { part }));
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(message.length, 1);
+  return Buffer.concat([head, message]);
+})();
 
 /** A helper that answers GetInfo, and all other calls by `answer`. */
 function serve(answer: (stream: ServerHttp2Stream, path: string) => void) {
@@ -165,5 +174,31 @@ test("calls of a sandbox share a connection, and a broken one is opened again", 
   const again = await connections.open("a", signal);
   expect((await createClient(FileService, again.transport).list({})).entries).toEqual([]);
   expect(counts()).toEqual({ dials: 3, open: 2 });
+  connections.close();
+});
+
+test("calls whose answers nobody reads hold no other call", async () => {
+  let taken = 0;
+  const { connections } = connectTo(
+    serve((call) => {
+      call.respond({ ":status": 200, "content-type": "application/connect+proto" });
+      const count = repeat(call, largeMessage);
+      call.once("close", () => {
+        taken += count();
+      });
+    }),
+  );
+  const { transport } = await connections.open("a", signal);
+  const leaving = new AbortController();
+  const files = createClient(FileService, transport);
+  const calls = Array.from({ length: 20 }, () => files.read({}, { signal: leaving.signal })[Symbol.asyncIterator]());
+  await Promise.all(calls.map((call) => call.next()));
+  for (let i = 0; i < 10; i++) {
+    expect((await createClient(HelperService, transport).getInfo({})).instanceId).toBe("one");
+  }
+  leaving.abort();
+  // What each call may have unread is what bounds it.
+  await expect.poll(() => taken).toBeGreaterThan(0);
+  expect(taken).toBeLessThan(20 * 4 * mebibyte);
   connections.close();
 });

@@ -112,6 +112,18 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
         callersFault: true,
         cause,
       });
+    case Reason.KEY_USED:
+      return conflict(
+        "EEXIST",
+        "This Idempotency-Key was used for a different request.",
+        "Use a new key for a new request.",
+      );
+    case Reason.PROCESS_FORGOTTEN:
+      return conflict(
+        "ESRCH",
+        "The process that this Idempotency-Key started has ended, and was forgotten since.",
+        "Use a new key to run it again. The last 1,000 that ended are kept.",
+      );
     case Reason.WATCHER_NOT_FOUND:
       return new DomainError("NOT_FOUND", "The sandbox has no such watcher.", {
         hint: "Create another one. They end when nobody asks them for 5 minutes.",

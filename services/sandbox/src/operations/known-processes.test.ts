@@ -20,6 +20,25 @@ test("what ran when the helper was killed is lost, and what had ended is not", (
   expect(known.findLost("a", "third").map(({ id }) => id)).toEqual(["runs", "new"]);
 });
 
+test("a helper that tells of long commands fills no memory, and no other's place", () => {
+  const known = createKnownProcesses();
+  const long = "x".repeat(200_000);
+  known.note("small", "first", processOf("kept"));
+  for (let sandbox = 0; sandbox < 100; sandbox++) {
+    for (let index = 0; index < 64; index++) {
+      const argv = [`program ${long}`, long];
+      known.note(`s${sandbox}`, "first", create(ProcessSchema, { ...processOf(String(index)), argv, cwd: long }));
+    }
+  }
+  const lost = known.findLost("s99", "second");
+  expect(lost).toHaveLength(64);
+  for (const { argv, cwd } of lost) {
+    expect(argv).toEqual([expect.stringMatching(/^program x{1,1000}$/)]);
+    expect(cwd.length).toBeLessThan(1_000);
+  }
+  expect(known.findLost("small", "second")).toHaveLength(1);
+});
+
 test("a helper that names ever new processes fills no memory", () => {
   const known = createKnownProcesses();
   for (let index = 0; index < 1_000; index++) known.note("a", "first", processOf(String(index)));
