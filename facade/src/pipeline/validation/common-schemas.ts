@@ -50,13 +50,21 @@ export const PageQuery = Type.Object(Page);
 const workspaceId = nullable(
   Type.String({ format: "uuid", description: "The workspace that the request belongs to." }),
 );
-const idempotencyKey = Type.String({
-  pattern: idempotencyKeyPattern,
-  "x-issue": "must be 1 to 255 printable characters",
-  description: "A repeated request with the same key and the same body gets the first response again, for 24 hours.",
-});
+/** The headers of what can be repeated; the description says what a repetition does. */
+export const idempotencyHeaders = (description: string) =>
+  Type.Object({
+    "idempotency-key": Type.Optional(
+      Type.String({
+        pattern: idempotencyKeyPattern,
+        "x-issue": "must be 1 to 255 printable characters",
+        description,
+      }),
+    ),
+  });
 export const WorkspaceHeaders = Type.Object({ "x-workspace-id": Type.Optional(workspaceId) });
-export const CreatingHeaders = Type.Object({ "idempotency-key": Type.Optional(idempotencyKey) });
+export const CreatingHeaders = idempotencyHeaders(
+  "A repeated request with the same key and the same body gets the first response again, for 24 hours.",
+);
 export const CreatingInWorkspaceHeaders = Type.Object({
   ...WorkspaceHeaders.properties,
   ...CreatingHeaders.properties,

@@ -2,7 +2,7 @@ import type { Violation } from "@sandgate/kit/base/domain-error";
 import { OutputStream, type Process } from "@sandgate/proto/helper/v1/process";
 import { ProcessService, type RunCommandResponse } from "@sandgate/proto/sandbox/v1/processes";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { callFor } from "../../pipeline/base/request-context.ts";
+import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { inSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
@@ -11,6 +11,7 @@ import { SandboxParams } from "../sandboxes/schemas.ts";
 import { eventStream, eventsDescription, sendProcessEvents, toServerEvents, wantsEvents } from "./events.ts";
 import { checkCommand, fromCommand, toBodyError, toProcess } from "./mapping.ts";
 import { outputBrokeOff } from "./output.ts";
+import { createOutputBudget } from "./output-budget.ts";
 import { ExecBody, ExecHeaders, ExecResult } from "./schemas.ts";
 
 const { method: rpc } = ProcessService;
@@ -22,6 +23,7 @@ const callGraceMs = 30_000;
 
 export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
   const { processes } = clients;
+  const budget = createOutputBudget();
 
   app.post(
     "/sandboxes/:sandbox_id/exec",
@@ -37,7 +39,7 @@ export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) =>
       schema: {
         tags: ["Commands"],
         summary: "Run a command",
-        description: `Answers when the command has ended. With \`Accept: text/event-stream\` it is followed live. ${eventsDescription}`,
+        description: `Answers when the command has ended. Answers that are not sent yet may hold 32 MiB of output for a user, and 128 MiB for all; beyond that it is \`rate_limited\`. With \`Accept: text/event-stream\` it is followed live. ${eventsDescription}`,
         headers: ExecHeaders,
         params: SandboxParams,
         body: ExecBody,
@@ -64,7 +66,9 @@ export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) =>
           callFor(request, { signal, timeoutMs: asEvents ? 0 : timeoutSeconds * 1000 + callGraceMs }),
         );
       const collect = async (opened: LiveRequest) => {
-        const result = await collectResult(run(opened));
+        // Before the command runs, so that one that is refused here has done nothing.
+        const take = budget.open(signedInOf(request).user.id, reply.raw);
+        const result = await collectResult(run(opened), take);
         return reply.send({
           ...toProcess(result.process),
           stdout: result.stdout.toString(encoding),
@@ -93,13 +97,17 @@ interface Result {
   stderrTruncated: boolean;
 }
 
-async function collectResult(events: AsyncIterable<RunCommandResponse>): Promise<Result> {
+async function collectResult(
+  events: AsyncIterable<RunCommandResponse>,
+  take: (bytes: number) => void,
+): Promise<Result> {
   const stdout: Uint8Array[] = [];
   const stderr: Uint8Array[] = [];
   for await (const { event: at, stdoutTruncated, stderrTruncated } of events) {
     const event = at?.event;
     if (event?.case === "output") {
       const { stream, data } = event.value;
+      take(data.length);
       (stream === OutputStream.STDERR ? stderr : stdout).push(data);
     }
     if (event?.case !== "exit") continue;

@@ -4,7 +4,7 @@ import { inSandbox, ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
+import { NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { checkCommand, fromCommand, fromSignalName, fromStateNames, idsOf, toBodyError, toProcess } from "./mapping.ts";
@@ -15,6 +15,7 @@ import {
   Process as ProcessRecord,
   SignalBody,
   StartBody,
+  StartHeaders,
   Terminal,
   WaitBody,
 } from "./schemas.ts";
@@ -45,7 +46,7 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
         tags,
         summary: "Start a process",
         description: "It runs on by itself. The newest 1 MiB of its output is kept.",
-        headers: CreatingInWorkspaceHeaders,
+        headers: StartHeaders,
         params: SandboxParams,
         body: StartBody,
         response: { 201: ProcessRecord },
@@ -75,7 +76,8 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
       schema: {
         tags,
         summary: "List processes",
-        description: "Those that run and the last 1,000 that ended, of exec too, in the order of their start.",
+        description:
+          "Those that run and the last 1,000 that ended, of exec too, in the order of their start. When they are larger than 2 MiB together, each `command` and `cwd` is cut to 1 KiB.",
         headers: WorkspaceHeaders,
         params: SandboxParams,
         querystring: ProcessQuery,

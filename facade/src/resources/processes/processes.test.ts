@@ -22,9 +22,13 @@ const running = {
   terminal: undefined,
 };
 const ended = { ...running, state: ProcessState.EXITED, exitCode: 0, endedAt: at };
-const output = (offset: number, data: string | number[], stream: OutputStream = OutputStream.STDOUT): Event => ({
+const output = (
+  offset: number,
+  data: string | number[] | Buffer,
+  stream: OutputStream = OutputStream.STDOUT,
+): Event => ({
   offset: BigInt(offset),
-  event: { case: "output", value: { stream, data: typeof data === "string" ? Buffer.from(data) : Buffer.from(data) } },
+  event: { case: "output", value: { stream, data: Buffer.from(data as string) } },
 });
 const start: Event = { event: { case: "start", value: running } };
 const exit = (offset: number): Event => ({ offset: BigInt(offset), event: { case: "exit", value: ended } });
@@ -164,6 +168,43 @@ test("events are sent as they come, and have all output and as long a time as a 
 function refuse(): Event[] {
   throw invalid("command.user", "the sandbox has no such user");
 }
+
+test("answers that hold too much output together are refused, before they run where that is known", async () => {
+  const part = Buffer.alloc(1024 * 1024, "x");
+  const gate = Promise.withResolvers<void>();
+  let runs = 0;
+  const most = (count: number, after: Promise<void> = Promise.resolve()) => {
+    run = async function* () {
+      runs++;
+      yield start;
+      for (let i = 1; i <= count; i++) yield output(i * part.length, part);
+      await after;
+      yield exit(count * part.length);
+    };
+  };
+  const expectRefused = async (answer: Response) => {
+    expect([answer.status, Number(answer.headers.get("retry-after")) > 0]).toEqual([429, true]);
+    expect(await answer.json()).toMatchObject({
+      error: { code: "rate_limited", hint: expect.stringContaining("text/event-stream") },
+    });
+  };
+  most(31, gate.promise);
+  const held = exec({ command: ["held"] });
+  await until(() => expect(runs).toBe(1));
+  most(2);
+  await until(async () => expectRefused(await exec({ command: ["over"] })));
+  most(1);
+  expect((await exec({ command: ["within"] })).status).toBe(200);
+  // As a stream it is not held.
+  most(40);
+  expect((await (await exec({ command: ["streamed"] }, events)).text()).length).toBeGreaterThan(40 * part.length);
+  gate.resolve();
+  expect(((await (await held).json()) as { stdout: string }).stdout).toHaveLength(31 * part.length);
+  most(32);
+  await until(async () => expect((await exec({ command: ["the largest"] })).status).toBe(200));
+  most(33);
+  await expectRefused(await exec({ command: ["larger"] }));
+});
 
 test("what refuses a command before it starts is answered as everywhere, however long that takes", async () => {
   for (const more of [{}, events]) {

@@ -8,9 +8,9 @@ import {
 } from "@sandgate/proto/sandbox/v1/processes";
 import { Type } from "typebox";
 import {
-  CreatingInWorkspaceHeaders,
   component,
   Id,
+  idempotencyHeaders,
   Moment,
   NullableMoment,
   NullableText,
@@ -108,8 +108,14 @@ export const StartBody = component(
   { command: ["bash"], pty: { cols: 80, rows: 24 } },
 );
 
+export const StartHeaders = Type.Object({
+  ...WorkspaceHeaders.properties,
+  ...idempotencyHeaders(
+    "A repeated request with the same key and the same body finds the process that the first one started, while the sandbox lives and is used with 50,000 later keys at most; a conflict if 1,000 others have ended since that process did. The sandbox remembers the keys: when a program in it kills Sandgate's helper there, they are forgotten with all that ran, and a repeated request runs again.",
+  ).properties,
+});
 export const ExecHeaders = Type.Object({
-  ...CreatingInWorkspaceHeaders.properties,
+  ...StartHeaders.properties,
   accept: Type.Optional(Type.String({ description: "`text/event-stream` for events." })),
 });
 export const OutputHeaders = Type.Object({
