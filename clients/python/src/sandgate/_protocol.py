@@ -333,11 +333,11 @@ class CommandResult:
     process: ProcessRecord = field(repr=False)
 
 
-def to_result(reader: OutputReader, texts: Mapping[str, str], command: Command, check: bool) -> CommandResult:
+def to_result(reader: OutputReader, texts: Mapping[str, Sequence[str]], command: Command, check: bool) -> CommandResult:
     process = reader.process
     assert process is not None  # A stream that ends without it raises.
     shown = (command if isinstance(command, str) else " ".join(command))[:200]
-    stdout, stderr, exit_code = texts["stdout"], texts["stderr"], process.exit_code
+    stdout, stderr, exit_code = "".join(texts["stdout"]), "".join(texts["stderr"]), process.exit_code
     if process.timed_out:
         message = f"The command was ended when its time was up: {shown}"
         raise CommandTimedOut(message, exit_code=exit_code, stdout=stdout, stderr=stderr)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import httpx
 
@@ -22,6 +22,24 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 READY_MS = 300_000
+
+
+class ProvisionOptions(TypedDict, total=False):
+    """What a sandbox is made with."""
+
+    #: Made up by default.
+    name: str | None
+    labels: Mapping[str, str] | None
+    #: Environment variables besides the image's.
+    env: Mapping[str, str] | None
+    #: The program and its arguments instead of the image's.
+    command: Sequence[str] | None
+    #: Seconds until it ends: the image's by default, and at most that.
+    ttl_seconds: int | None
+    #: Seconds without use until it ends; never by default.
+    idle_timeout_seconds: int | None
+    #: A creation with a key that was used before gives what was created then. A new one by default.
+    idempotency_key: str | None
 
 
 class AsyncSandbox:
@@ -304,20 +322,13 @@ class AsyncSandboxes:
         self,
         image: str,
         *,
-        name: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        env: Mapping[str, str] | None = None,
-        command: Sequence[str] | None = None,
-        ttl_seconds: int | None = None,
-        idle_timeout_seconds: int | None = None,
-        idempotency_key: str | None = None,
         timeout_ms: float | None = None,
+        **options: Unpack[ProvisionOptions],
     ) -> AsyncSandbox:
         """Makes one without waiting until it is ready."""
-        body = given(image=image, name=name, labels=labels, env=env, command=command and [*command])
-        body |= given(ttl_seconds=ttl_seconds, idle_timeout_seconds=idle_timeout_seconds)
-        request = Request("POST", "/sandboxes/provision", json=body, timeout_ms=timeout_ms)
-        request.idempotency_key = idempotency_key or new_key()
+        body = given(image=image, **options)
+        key = body.pop("idempotency_key", None) or new_key()
+        request = Request("POST", "/sandboxes/provision", json=body, idempotency_key=key, timeout_ms=timeout_ms)
         return AsyncSandbox(self._http, await self._http.call(request, SandboxRecord))
 
     async def create(
@@ -326,12 +337,12 @@ class AsyncSandboxes:
         *,
         timeout_ms: float = READY_MS,
         on_progress: Callable[[SandboxRecord], object] | None = None,
-        **fields: Any,
+        **options: Unpack[ProvisionOptions],
     ) -> AsyncSandbox:
         """Makes one, of what `provision` takes, and waits until it is ready, 5 minutes by default. One that isn't ready
         in time is stopped."""
         deadline = monotonic() + timeout_ms / 1000
-        sandbox = await self.provision(image, timeout_ms=timeout_ms, **fields)
+        sandbox = await self.provision(image, timeout_ms=timeout_ms, **options)
         try:
             left = max(0.0, deadline - monotonic()) * 1000
             await sandbox.wait_until_ready(timeout_ms=left, on_progress=on_progress)

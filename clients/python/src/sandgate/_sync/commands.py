@@ -26,6 +26,7 @@ from .process import Process, output_request
 from .runtime import Background
 
 Processes = list[ProcessRecord]
+Texts = list[str]
 
 
 class Commands:
@@ -57,7 +58,7 @@ class Commands:
         reader = OutputReader()
         feeding: Background | None = None
         key = new_key()
-        texts = {"stdout": "", "stderr": ""}
+        texts: dict[str, Texts] = {"stdout": [], "stderr": []}
         body = {}
         if stdin is not None and len(to_bytes(stdin)) > MAX_INLINE_INPUT:
             process = self.start(
@@ -77,7 +78,7 @@ class Commands:
 
         def add(chunk: OutputChunk) -> None:
             name = "stderr" if chunk.stream == "stderr" else "stdout"
-            texts[name] += chunk.data
+            texts[name].append(chunk.data)
             tell = on_stderr if name == "stderr" else on_stdout
             if chunk.data and tell is not None:
                 tell(chunk.data)
