@@ -12,7 +12,7 @@ export const pythonClient = join(import.meta.dirname, "../../clients/python");
 export const pythonEnv = { PYTHONPATH: join(pythonClient, "src"), PYTHONDONTWRITEBYTECODE: "1" };
 const requirements = join(pythonClient, "tests/requirements.txt");
 const cache = join(import.meta.dirname, "../../.cache/python-client");
-/** Of Python itself, the oldest first. */
+/** The versions of Python that the client is for, the oldest first. */
 export const pythonVersions = ["3.10", "3.11", "3.12", "3.13"] as const;
 
 /**
