@@ -6,19 +6,14 @@ output and the exit code, which this program ends with; 124 when the time is up.
 
 import signal
 import sys
-from pathlib import Path
 
 from sandgate import CommandTimedOut, Sandbox
 
-def main(folder: Path, command: str, limit_seconds: int = 600) -> int:
+def main(folder: str, command: str, limit_seconds: int = 600) -> int:
     # A job that is cancelled stops its sandbox, too. If this program is killed, the sandbox ends after `ttl_seconds`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with Sandbox.create("python", labels={"purpose": "ci"}, ttl_seconds=limit_seconds + 300) as sandbox:
-        sandbox.files.make_dir("/tmp/work")
-        for path in folder.rglob("*"):
-            if path.is_file() and not path.is_symlink():
-                target = f"/tmp/work/{path.relative_to(folder).as_posix()}"
-                sandbox.files.write(target, path.read_bytes(), mode=path.stat().st_mode & 0o777, parents=True)
+        sandbox.files.upload(folder, "/tmp/work")
         try:
             result = sandbox.commands.run(
                 command,
@@ -36,4 +31,4 @@ def main(folder: Path, command: str, limit_seconds: int = 600) -> int:
 
 if len(sys.argv) not in (3, 4):
     sys.exit("usage: python ci.py FOLDER COMMAND [SECONDS]")
-sys.exit(main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])))
+sys.exit(main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))

@@ -1,7 +1,7 @@
 // The programs of examples/, run as users run them, in TypeScript and in Python.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { networkInterfaces } from "node:os";
@@ -157,10 +157,16 @@ describe.runIf(isHere)("the example", () => {
       await mkdir(join(change, "src"), { recursive: true });
       await writeFile(join(change, "src/answer.txt"), "42\n");
       await writeFile(join(change, "check"), hostileTests, { mode: 0o755 });
-      await symlink("/etc/hostname", join(change, "link")).catch(() => {});
+      await writeFile(join(folder.path, "secret"), "of the machine\n");
+      await rm(join(change, "link"), { force: true });
+      await symlink(join(folder.path, "secret"), join(change, "link"));
       const { port } = server.address() as AddressInfo;
       const { code, stdout, stderr } = await run(program, fileOf("ci"), change, `./check ${hostAddress()} ${port}`);
-      expect({ code, stdout, stderr }).toEqual({ code: 3, stdout: "42\nCI\nnot reached\n", stderr: "failed\n" });
+      expect({ code, stdout, stderr }).toEqual({
+        code: 3,
+        stdout: "42\nCI\nno secret\nnot reached\n",
+        stderr: "failed\n",
+      });
       await expectNoneOf("ci");
     });
 
@@ -200,6 +206,7 @@ describe.runIf(isHere)("the example", () => {
 const hostileTests = `#!/bin/sh
 cat src/answer.txt
 env | grep -o '^CI\\|^SANDGATE[A-Z_]*'
+cat link 2>/dev/null || echo no secret
 nc -w 2 "$1" "$2" -e true 2>/dev/null && echo reached || echo not reached
 echo failed >&2
 exit 3
