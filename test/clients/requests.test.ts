@@ -32,6 +32,7 @@ beforeEach(async () => {
 afterEach(() => {
   vi.restoreAllMocks();
   vi.unstubAllEnvs();
+  vi.unstubAllGlobals();
   server.closeAllConnections();
   server.close();
 });
@@ -156,6 +157,16 @@ test("a list goes through its pages, and keys of labels stay as they are", async
     "/sandboxes?limit=1&cursor=n&label=a_b%3Ac",
   ]);
   expect(requests[0]?.headers).toMatchObject({ authorization: "Bearer t", "x-workspace-id": workspace });
+});
+
+test("where there is no WebSocket, what needs one says so before it begins anything", async () => {
+  answer = (response) => send(response, 200, { id: "s" });
+  const sandbox = await sandgate.sandboxes.get("s");
+  vi.stubGlobal("WebSocket", undefined);
+  for (const begin of [() => sandbox.pty.create(), () => sandbox.pty.connect("p"), () => sandbox.ports.connect(80)]) {
+    await expect(begin()).rejects.toBeInstanceOf(BadSettings);
+  }
+  expect(requests).toHaveLength(1);
 });
 
 test("settings come from options, else from the environment; what is no address is refused", async () => {

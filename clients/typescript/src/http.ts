@@ -1,5 +1,5 @@
 import type { paths } from "./api.ts";
-import { ConnectionFailed, readError, SandgateError, TimedOut } from "./errors.ts";
+import { BadSettings, ConnectionFailed, readError, SandgateError, TimedOut } from "./errors.ts";
 import { snakeName, toCamelCase, toSnakeCase } from "./names.ts";
 import { type ClientOptions, resolveSettings, type Settings } from "./settings.ts";
 import { abortable, delay, randomId } from "./time.ts";
@@ -277,6 +277,16 @@ export class Http {
     if (workspace !== undefined) return own.find(({ name }) => name === workspace)?.id;
     // The personal one is made before any other of one's own, and the newest come first.
     return (own.findLast(({ role }) => role === "owner") ?? own.at(-1))?.id;
+  }
+}
+
+/** Throws BadSettings where the runtime has no WebSocket, before anything is begun. */
+export function requireWebSocket(): void {
+  if (typeof WebSocket === "undefined") {
+    throw new BadSettings(
+      "Terminals and connections to ports need a WebSocket.",
+      "Node.js has one from version 22 on.",
+    );
   }
 }
 

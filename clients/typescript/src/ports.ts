@@ -1,6 +1,13 @@
 import { withoutUndefined } from "./commands.ts";
 import { ConnectionFailed } from "./errors.ts";
-import { type CallOptions, type CreateOptions, fillPath, type Http, newIdempotencyKey } from "./http.ts";
+import {
+  type CallOptions,
+  type CreateOptions,
+  fillPath,
+  type Http,
+  newIdempotencyKey,
+  requireWebSocket,
+} from "./http.ts";
 import type { CreatedPreview, ListeningPort, Preview, PreviewLink } from "./records.ts";
 import { delay } from "./time.ts";
 
@@ -72,6 +79,7 @@ export class Ports {
    * WebSockets carry no credential.
    */
   async connect(port: number, o: CallOptions = {}): Promise<TcpConnection> {
+    requireWebSocket();
     const params = { sandbox_id: this.#sandboxId, port: String(port) };
     const { address, headers } = await this.#http.socketTo(
       fillPath("/sandboxes/{sandbox_id}/ports/{port}/tcp", params),

@@ -1,7 +1,7 @@
 import { toBytes } from "./bytes.ts";
 import { type Command, Commands, type StartOptions } from "./commands.ts";
-import { BadSettings, ConnectionFailed, SandgateError } from "./errors.ts";
-import { type CallOptions, fillPath, type Http, queryOf } from "./http.ts";
+import { ConnectionFailed, SandgateError } from "./errors.ts";
+import { type CallOptions, fillPath, type Http, queryOf, requireWebSocket } from "./http.ts";
 import type { Process } from "./process.ts";
 import type { ProcessRecord } from "./records.ts";
 import { delay } from "./time.ts";
@@ -50,6 +50,7 @@ export class Terminals {
   /** Starts a shell, or another command, in a terminal of its own. */
   async create(o: CreateTerminalOptions = {}): Promise<Terminal> {
     const { command = defaultShell, cols = 80, rows = 24, onData, onConnection, ...start } = o;
+    requireWebSocket();
     const process = await this.#commands.start(command, { ...start, pty: { cols, rows } });
     return new Terminal(this.#http, this.#sandboxId, process, { onData, onConnection });
   }
@@ -57,6 +58,7 @@ export class Terminals {
   /** Attaches to a terminal that runs. Several may be attached to one. */
   async connect(id: string, o: ConnectTerminalOptions = {}): Promise<Terminal> {
     const { after, onData, onConnection, cols, rows, ...call } = o;
+    requireWebSocket();
     const process = await this.#commands.connect(id, call);
     const terminal = new Terminal(this.#http, this.#sandboxId, process, { after, onData, onConnection });
     if (cols !== undefined && rows !== undefined) await terminal.resize({ cols, rows });
@@ -78,9 +80,6 @@ export class Terminal {
   #waiting: (string | Uint8Array)[] = [];
 
   constructor(http: Http, sandboxId: string, process: Process, o: TerminalOptions & { after?: number | undefined }) {
-    if (typeof WebSocket === "undefined") {
-      throw new BadSettings("Terminals need a WebSocket.", "Node.js has one from version 22 on.");
-    }
     this.#http = http;
     this.#sandboxId = sandboxId;
     this.#process = process;
