@@ -159,6 +159,22 @@ test("a list goes through its pages, and keys of labels stay as they are", async
   expect(requests[0]?.headers).toMatchObject({ authorization: "Bearer t", "x-workspace-id": workspace });
 });
 
+test("a watch that broke off says that changes may be lost, and goes on", async () => {
+  answer = (response, count) => {
+    if (count === 1) return void send(response, 200, { id: "s" });
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write('event: ready\ndata: {"type":"ready","path":null,"to":null}\n\n');
+    if (count === 2) response.end();
+    else response.write('event: create\ndata: {"type":"create","path":"/a","to":null}\n\n');
+  };
+  const sandbox = await sandgate.sandboxes.get("s");
+  const seen: string[] = [];
+  const watch = await sandbox.files.watch("/", ({ type }) => seen.push(type));
+  await vi.waitFor(() => expect(seen).toEqual(["overflow", "create"]));
+  watch.stop();
+  await watch.closed;
+});
+
 test("where there is no WebSocket, what needs one says so before it begins anything", async () => {
   answer = (response) => send(response, 200, { id: "s" });
   const sandbox = await sandgate.sandboxes.get("s");

@@ -3,12 +3,17 @@
 import time
 
 
-def until(check, seconds=60):
+def check(holds):
+    """As an assertion, where only an expression may stand."""
+    assert holds
+
+
+def until(attempt, seconds=60):
     """Repeats a check until it holds."""
     end = time.monotonic() + seconds
     while True:
         try:
-            return check()
+            return attempt()
         except AssertionError:
             if time.monotonic() > end:
                 raise

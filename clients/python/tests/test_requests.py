@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from support import check, until
 
 import sandgate
 from sandgate import Sandgate, errors
@@ -188,6 +189,28 @@ def test_a_command_s_output_goes_on_where_it_broke_off():
         ("POST", "/sandboxes/s/exec"),
         ("GET", "/sandboxes/s/processes/p/output?encoding=base64&after=2"),
     ]
+
+
+def test_a_watch_that_broke_off_says_that_changes_may_be_lost_and_goes_on():
+    ready = ("", "ready", {"type": "ready", "path": None, "to": None})
+    created = ("", "create", {"type": "create", "path": "/a", "to": None})
+    over = threading.Event()
+    seen = []
+
+    def answer(n, handler):
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.end_headers()
+        handler.wfile.write(events(ready) if n == 1 else events(ready, created))
+        if n > 1:
+            over.wait(60)
+
+    with serve(answer) as (client, _):
+        watch = sandgate._sync.files.Files(client._http, "s").watch("/", lambda change: seen.append(change.type))
+        until(lambda: check(seen == ["overflow", "create"]))
+        watch.stop()
+        watch.wait(timeout_ms=5_000)
+        over.set()
 
 
 def test_followed_logs_go_on_after_the_last_event(monkeypatch):

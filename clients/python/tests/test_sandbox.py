@@ -5,7 +5,7 @@ import tarfile
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from support import until
+from support import check, until
 
 from sandgate import CommandFailed, CommandTimedOut, Sandbox, errors, records
 
@@ -250,7 +250,3 @@ def test_followed_metrics_come_as_they_are_taken(sandbox):
     for point in sandbox.metrics(follow=True):
         assert point.memory_usage > 0
         break
-
-
-def check(holds):
-    assert holds
