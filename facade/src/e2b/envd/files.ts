@@ -40,6 +40,8 @@ const pageSize = 1_000;
 /** Of one answer, which is made as a whole. */
 const maxListed = 20_000;
 const maxDepth = 100;
+/** With the longest path that there may be, in base64url. */
+const maxWatcherIdLength = 6_000;
 /** Of a call that goes through all of a folder; the sandbox service's own limit is shorter. */
 const folderMs = 130_000;
 
@@ -210,7 +212,7 @@ async function* toWatchEvents(changes: AsyncIterable<WatchFilesResponse>, folder
 }
 
 function readWatcherId(given: string): { watcherId: string; folder: string } {
-  const [watcherId = "", folder = ""] = given.split(".");
+  const [watcherId = "", folder = ""] = given.length > maxWatcherIdLength ? [] : given.split(".");
   if (!/^\w{1,64}$/.test(watcherId)) throw new ConnectError("there is no such watcher", Code.NotFound);
   return { watcherId, folder: Buffer.from(folder, "base64url").toString() };
 }
