@@ -2,12 +2,17 @@ package daemon
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// Of a dial that has connected.
+const handOverTimeout = 2 * time.Second
 
 // SocketName is an abstract one, so that it needs no file system; each user of a sandbox has another.
 func SocketName() string { return "@sandgate-helper-" + strconv.Itoa(os.Geteuid()) }
@@ -36,18 +41,102 @@ func CheckPeer(connection *net.UnixConn) error {
 	return nil
 }
 
+// HandOver gives the daemon this program's standard input and output, so that nothing that passes through them has to be copied
+// here. The daemon ends the connection when it is done with them.
+func HandOver(daemon *net.UnixConn) error {
+	_, _, err := daemon.WriteMsgUnix([]byte{0}, unix.UnixRights(0, 1), nil)
+	return err
+}
+
+// handedOver is a connection by the standard input and output of a dial. It ends with the dial, and the dial with it.
+type handedOver struct {
+	*net.UnixConn
+	input, output *os.File
+}
+
+func takeOver(dial *net.UnixConn) (*handedOver, error) {
+	if err := CheckPeer(dial); err != nil {
+		return nil, err
+	}
+	if err := dial.SetReadDeadline(time.Now().Add(handOverTimeout)); err != nil {
+		return nil, err
+	}
+	control := make([]byte, unix.CmsgSpace(2*4))
+	_, length, _, _, err := dial.ReadMsgUnix(make([]byte, 1), control)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filesIn(control[:length])
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != 2 {
+		for _, file := range files {
+			file.Close()
+		}
+		return nil, errors.New("two files were to be handed over")
+	}
+	connection := &handedOver{dial, files[0], files[1]}
+	go func() {
+		_ = dial.SetReadDeadline(time.Time{})
+		_, _ = io.Copy(io.Discard, dial)
+		connection.Close()
+	}()
+	return connection, nil
+}
+
+func filesIn(control []byte) ([]*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, message := range messages {
+		descriptors, err := unix.ParseUnixRights(&message)
+		if err != nil {
+			return files, err
+		}
+		for _, descriptor := range descriptors {
+			// So that a read or write doesn't hold a thread, and ends when the file is closed.
+			_ = unix.SetNonblock(descriptor, true)
+			files = append(files, os.NewFile(uintptr(descriptor), "dial"))
+		}
+	}
+	return files, nil
+}
+
+func (connection *handedOver) Read(into []byte) (int, error)  { return connection.input.Read(into) }
+func (connection *handedOver) Write(from []byte) (int, error) { return connection.output.Write(from) }
+
+func (connection *handedOver) Close() error {
+	return errors.Join(connection.input.Close(), connection.output.Close(), connection.UnixConn.Close())
+}
+
+func (connection *handedOver) SetDeadline(at time.Time) error {
+	return errors.Join(connection.SetReadDeadline(at), connection.SetWriteDeadline(at))
+}
+
+func (connection *handedOver) SetReadDeadline(at time.Time) error {
+	return connection.input.SetReadDeadline(at)
+}
+
+func (connection *handedOver) SetWriteDeadline(at time.Time) error {
+	return connection.output.SetWriteDeadline(at)
+}
+
 // ownListener accepts connections of the helper's own user alone.
 type ownListener struct{ *net.UnixListener }
 
 func (listener ownListener) Accept() (net.Conn, error) {
 	for {
-		connection, err := listener.AcceptUnix()
+		dial, err := listener.AcceptUnix()
 		if err != nil {
 			return nil, err
 		}
-		if CheckPeer(connection) == nil {
+		connection, err := takeOver(dial)
+		if err == nil {
 			return connection, nil
 		}
-		connection.Close()
+		dial.Close()
 	}
 }

@@ -1,4 +1,4 @@
-// Package dial connects standard input and output to the helper's daemon, which it starts when none runs.
+// Package dial hands its standard input and output to the helper's daemon, which it starts when none runs.
 package dial
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const startTimeout = 5 * time.Second
 
-// Run ends when either side does.
+// Run ends when the daemon is done with them.
 func Run() error {
 	// Descriptors that the engine left open are no command's business.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
@@ -27,16 +27,11 @@ func Run() error {
 		return err
 	}
 	defer connection.Close()
-	done := make(chan error, 2)
-	go func() {
-		_, err := io.Copy(connection, os.Stdin)
-		done <- err
-	}()
-	go func() {
-		_, err := io.Copy(os.Stdout, connection)
-		done <- err
-	}()
-	return <-done
+	if err := daemon.HandOver(connection); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, connection)
+	return err
 }
 
 // connect is free of races: of several that find no daemon one gets the socket's name, and starts it with that socket; the
