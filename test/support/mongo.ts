@@ -148,7 +148,7 @@ async function startMember(program: string, folder: string, replicaSet: string):
       "--logpath",
       log,
     ];
-    const size = ["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"];
+    const size = ["--wiredTigerCacheSizeGB", "0.5", "--oplogSize", "64"];
     const quiet = ["--setParameter", "diagnosticDataCollectionEnabled=false"];
     // Deletes expired documents every second instead of every minute.
     const prompt = ["--setParameter", "ttlMonitorSleepSecs=1"];

@@ -115,7 +115,6 @@ func newServer(surroundings process.Surroundings, pool *reaper.Pool) *http.Serve
 func Run() error {
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), 4))
 	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(50)
 	startThreads()
 	socket := os.NewFile(listenerDescriptor, "listener")
 	listener, err := net.FileListener(socket)
