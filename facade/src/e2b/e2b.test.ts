@@ -28,6 +28,7 @@ let name: string;
 let accessToken: string;
 let isRevoked = false;
 let isOver = false;
+let isAway = false;
 /** What identity answers, and was asked for. */
 let usable: string[] = [];
 const asked: unknown[] = [];
@@ -62,7 +63,10 @@ beforeAll(async () => {
         getInstallation: () => ({ installationId: "i", cpus: 2, diskMb: 1024 }),
         getSandboxWorkspace: () => ({ workspaceId, createdBy: userId }),
         getSandbox: () => ({ sandbox: isOver ? { ...ready, expiresAt: at } : ready }),
-        listSandboxes: () => ({ sandboxes: [ready] }),
+        listSandboxes() {
+          if (isAway) throw new DomainError("UPSTREAM_ERROR", "The engine is away.");
+          return { sandboxes: [ready] };
+        },
       },
       processes: { listProcesses: () => ({ processes: [] }) },
       files: {
@@ -99,6 +103,15 @@ test("a sandbox is shown as E2B shows it, under its own name", async () => {
     metadata: { purpose: "tests" },
   });
   expect((await get("/e2b/v2/sandboxes")).json()).toHaveLength(1);
+});
+
+test("what is away for a while is 503, and worth another try", async () => {
+  isAway = true;
+  const answer = await get("/e2b/v2/sandboxes");
+  isAway = false;
+  expect(answer.statusCode).toBe(503);
+  expect(answer.headers["should-retry"]).toBe("true");
+  expect(answer.json()).toEqual({ code: 503, message: expect.any(String) });
 });
 
 test("an ended sandbox, one by its id or name of ours, and an invented one are answered the same", async () => {
