@@ -243,6 +243,8 @@ describe.runIf(await requireSandboxHost())(
       await refused(await target.get(at("/data/loop"), as(owner)), "ELOOP");
       await refused(await write(`/data/${"n".repeat(300)}`, "x"), "ENAMETOOLONG");
       await refused(await write("/.sandgate/x", "x"), "EROFS");
+      const away = { from: "/site/data.txt", to: "/dev/shm/away" };
+      await refused(await target.post(to("/move"), away, as(owner)), "EXDEV");
       const full = await write("/dev/shm/large", Buffer.alloc(80 * 1024 * 1024));
       await refused(full, "ENOSPC");
       expect(await run("ls -a /dev/shm")).toBe(".\n..\n");

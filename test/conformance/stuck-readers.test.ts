@@ -62,9 +62,11 @@ describe.runIf(await requireSandboxHost())("one that reads nothing holds itself 
     await expectOthersGoOn();
   });
 
-  test("clients that take nothing of an output", async () => {
+  test("clients that take nothing of an output, which then are cut off and delay nobody", async () => {
+    const ids: string[] = [];
     for (let i = 0; i < stuck; i++) {
       const { id } = await box.start(["cat", "/dev/zero"]);
+      ids.push(id);
       const url = box.target.url + box.path(`processes/${id}/output`);
       const request = get(url, { headers: { ...headersOf(), accept: "text/event-stream" } });
       leaving.push(() => request.destroy());
@@ -74,5 +76,11 @@ describe.runIf(await requireSandboxHost())("one that reads nothing holds itself 
       await until(async () => expect((await box.read(id)).output_bytes).toBeGreaterThan(2 * mebibyte));
     }
     await expectOthersGoOn();
+    const [first = "", ...others] = ids;
+    for (const id of others) await box.kill(id);
+    // It waits for its only reader, for a while.
+    const { output_bytes: before } = await box.read(first);
+    await until(async () => expect((await box.read(first)).output_bytes).toBeGreaterThan(before + 4 * sentBytes));
+    await box.kill(first);
   });
 });

@@ -1,9 +1,10 @@
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";
 import { openTestEngine, probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { type Client, createClient, expectStatus } from "../conformance/client.ts";
+import { type Client, createClient, expectError, expectStatus } from "../conformance/client.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
@@ -94,5 +95,54 @@ describe.runIf(await requireServer("docker", probeEngine))("stopping and startin
     const options = { token: await signIn(), workspace };
     expectStatus(await client.delete(`/sandboxes/${accepted}`, options), 204);
     await expect.poll(async () => (await read(accepted)).state).toBe("stopped");
+  });
+
+  test.each([
+    ["a stop", () => platform.terminate()],
+    ["a crash", () => platform.kill()],
+  ])("%s leaves commands running, to be listed, read, written to and waited for", async (_, end) => {
+    const id = await provision(defaultImageId);
+    const token = await signIn();
+    expectStatus(await wait(id, token), 200);
+    const { token: apiToken } = expectStatus(await client.post("/api-tokens", { description: "a" }, { token }), 201);
+    const as = { token: apiToken, workspace };
+    const at = (rest = "") => `/sandboxes/${id}/processes${rest}`;
+    const headers = { "idempotency-key": randomUUID() };
+    const body = { command: "echo before; read line; echo $line; sleep 1000", stdin_open: true, tag: "kept" };
+    const started = expectStatus(await client.post(at(), body, { ...as, headers }), 201);
+    const ended = expectStatus(await client.post(`/sandboxes/${id}/exec`, { command: "exit 7" }, as), 200);
+    const isBefore = async () =>
+      expect(expectStatus(await client.get(at(`/${started.id}`), as), 200).output_bytes).toBe("before\n".length);
+    await vi.waitUntil(
+      () =>
+        isBefore().then(
+          () => true,
+          () => false,
+        ),
+      { timeout: 60_000 },
+    );
+
+    await end();
+    await platform.start();
+
+    const { processes } = expectStatus(await client.get(at("?tag=kept"), as), 200);
+    expect(processes).toEqual([expect.objectContaining({ id: started.id, pid: started.pid, state: "running" })]);
+    expect(expectStatus(await client.get(at(`/${ended.id}`), as), 200)).toMatchObject({
+      state: "exited",
+      exit_code: 7,
+    });
+    // The key is still known.
+    expect(expectStatus(await client.post(at(), body, { ...as, headers }), 201).id).toBe(started.id);
+    expectError(await client.post(at(), { ...body, command: "true" }, { ...as, headers }), "conflict");
+    const typed = await client.send("POST", at(`/${started.id}/stdin`), {
+      ...as,
+      raw: "after\n",
+      headers: { "content-type": "application/octet-stream" },
+    });
+    expect(expectStatus(typed, 200)).toMatchObject({ offset: 6 });
+    const output = expectStatus(await client.get(at(`/${started.id}/output?after=7&wait_seconds=30`), as), 200);
+    expect(output.events.map(({ data }: { data: string }) => data).join("")).toBe("after\n");
+    expectStatus(await client.delete(at(`/${started.id}`), as), 204);
+    expectStatus(await client.delete(`/sandboxes/${id}`, as), 204);
   });
 });

@@ -283,6 +283,38 @@ func TestFolders(t *testing.T) {
 	wantReason(t, err, pb.Reason_REASON_INVALID)
 }
 
+func TestLongList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of files take long")
+	}
+	h := dialHelper(t)
+	root := t.TempDir()
+	const count = 20_000
+	for number := range count {
+		if err := os.Mkdir(fmt.Sprint(root, "/", number), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, last := 0, ""
+	for cursor := []byte(nil); seen == 0 || len(cursor) > 0; {
+		page, err := h.files.List(t.Context(), &pb.ListRequest{Path: []byte(root), Limit: 1000, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range page.Entries {
+			if path := string(entry.Path); path <= last {
+				t.Fatal(path, " after ", last)
+			} else {
+				last = path
+			}
+		}
+		seen, cursor = seen+len(page.Entries), page.NextCursor
+	}
+	if seen != count {
+		t.Error(seen)
+	}
+}
+
 func (h *helper) extract(t testing.TB, folder string, archive []byte) error {
 	t.Helper()
 	stream, err := h.files.WriteArchive(t.Context())

@@ -293,6 +293,28 @@ func TestTreesEnd(t *testing.T) {
 	})
 }
 
+func TestProcessesOutliveConnections(t *testing.T) {
+	first := dialHelper(t)
+	id := first.start(t, &pb.Command{Shell: "echo before; read line; echo $line", StdinOpen: true})
+	info, err := first.GetInfo(t.Context(), &pb.GetInfoRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it has begun", func() bool { return first.get(t, id).OutputBytes == 7 })
+	first.hangUp()
+	second := dialHelper(t)
+	if again, err := second.GetInfo(t.Context(), &pb.GetInfoRequest{}); err != nil || again.InstanceId != info.InstanceId {
+		t.Fatal(again, err)
+	}
+	if _, err := second.WriteStdin(t.Context(), &pb.WriteStdinRequest{Id: id, Data: []byte("after\n")}); err != nil {
+		t.Error(err)
+	}
+	second.wait(t, id)
+	if got := second.output(t, &pb.ReadOutputRequest{Id: id}); string(got.stdout) != "before\nafter\n" {
+		t.Errorf("%q", got.stdout)
+	}
+}
+
 func TestKilledHelper(t *testing.T) {
 	h := dialHelper(t)
 	sleep := marker()
