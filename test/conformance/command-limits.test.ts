@@ -15,8 +15,9 @@ describe.runIf(await requireSandboxHost())("commands at the limits of a sandbox"
   const exec = (body: object) => box.target.post(box.path("exec"), body, box.as());
 
   test("with no process left a start is a conflict, and what takes them is listed and ended", async () => {
-    // Those of the inner shell, which ends when it can start no more, stay with the outer one.
-    const command = "(while :; do sleep 1000 & done) 2>/dev/null; read line";
+    // Those of the inner shell, which ends when it can start no more, stay with the outer one. A host without a limit is
+    // to outlive this.
+    const command = "(for i in $(seq 3000); do sleep 1000 & done) 2>/dev/null; read line";
     const { id } = await box.start({ command, stdin_open: true, tag: "greedy" });
     await until(async () => {
       const answer = await exec({ command: ["true"] });
