@@ -70,6 +70,7 @@ beforeAll(async () => {
       },
       processes: { listProcesses: () => ({ processes: [] }) },
       files: {
+        getUser: () => ({ home: "/root", folder: "/" }),
         async *readFile() {
           yield { part: { case: "start", value: { length: 0n } } } as const;
         },
