@@ -193,8 +193,9 @@ describe.runIf(await requireSandboxHost())("ports", () => {
   test("a connection takes further requests once an answer has come whole", async () => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     const reused: boolean[] = [];
+    const { url } = box.target;
     for (const port of [8081, 3000, 8081]) {
-      const sent = request(`${box.target.url}/sandboxes/${box.id}/ports/${port}/http/`, {
+      const sent = request(`${url}/sandboxes/${box.id}/ports/${port}/http/`, {
         agent,
         headers: headersOf(),
       }).end();

@@ -84,6 +84,11 @@ export function testDistributed(platform: DistributedPlatform): void {
   shared = platform;
 }
 
+/** Whether what each replica counts for itself may be more than its limit in all. */
+export function isReplicated(): boolean {
+  return shared !== undefined;
+}
+
 /** A service that is running, with its operator account and the folder of its mails. */
 export interface RunningService {
   urls: [string, ...string[]];

@@ -28,8 +28,13 @@ describe.runIf(await requireSandboxHost())("processes and terminals", () => {
   const get = async (path: string) => expectStatus(await box.target.get(path, box.as()), 200);
   const credential = () => ({ authorization: `Bearer ${box.owner.token}`, "x-workspace-id": box.owner.workspace });
 
-  async function attach(id: string, query = "", headers: Record<string, string> = credential()) {
-    const socket = await openSocket(`${box.target.url}${pathOf(id, `/attach${query}`)}`, { headers });
+  async function attach(
+    id: string,
+    query = "",
+    headers: Record<string, string> = credential(),
+    { url }: { url: string } = box.target,
+  ) {
+    const socket = await openSocket(`${url}${pathOf(id, `/attach${query}`)}`, { headers });
     sockets.push(socket);
     return socket;
   }
@@ -314,7 +319,8 @@ describe.runIf(await requireSandboxHost())("processes and terminals", () => {
     expect(await refusal(id, "", {})).toBe("unauthenticated");
     // A page of another site is refused, and doesn't spend it.
     expect(await refusal(id, ticket, { origin: "https://evil.example" })).toBe("forbidden");
-    const socket = await attach(id, ticket, { origin: new URL(box.target.url).origin });
+    const { url } = box.target;
+    const socket = await attach(id, ticket, { origin: new URL(url).origin }, { url });
     socket.type("echo by$((1))ticket\n");
     await socket.says(/by1ticket/);
     expect(await refusal(id, ticket, {})).toBe("invalid_token");

@@ -7,7 +7,8 @@ describe.runIf(await requireDistributed())("the public API, distributed,", () =>
   let platform: DistributedPlatform;
 
   beforeAll(async () => {
-    platform = await startDistributed({ settings: suiteSettings });
+    // The names below localhost lead to the port of the facade that is asked.
+    platform = await startDistributed({ settings: { ...suiteSettings, SANDGATE_PREVIEW_DOMAIN: "previews.test" } });
     testDistributed(platform);
   });
   afterAll(() => platform?.stop());

@@ -160,7 +160,7 @@ test("envd takes the access token that was made for the sandbox, and nothing els
 
 test("a signature is by one of the 200 newest tokens that may use the sandbox, and by any key that still holds", async () => {
   const read = async (by: string) => {
-    const signature = hash("sha256", `/a:read::${by}`, "base64").replace(/=+$/, "");
+    const signature = hash("sha256", `/a:read::${by}`, "base64").replace("=", "");
     const url = `/e2b/envd/files?path=/a&signature=${encodeURIComponent(`v1_${signature}`)}`;
     return (await platform.app.inject({ url, headers: { "e2b-sandbox-id": name } })).statusCode;
   };

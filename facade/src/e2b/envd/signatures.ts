@@ -81,7 +81,7 @@ export function createSignatures(o: {
 }
 
 function sign(text: string): Buffer {
-  return Buffer.from(`v1_${hash("sha256", text, "base64").replace(/=+$/, "")}`);
+  return Buffer.from(`v1_${hash("sha256", text, "base64").replace("=", "")}`);
 }
 
 function isEqual(given: Buffer, expected: Buffer): boolean {

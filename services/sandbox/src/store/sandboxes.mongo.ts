@@ -172,6 +172,7 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
       .find({ ...matching, ...position })
       .hint(index)
       .sort({ createdAt: -1, _id: -1 });
+    if (index === byName) found.comment(`sorts fewer than ${mostCounted}`);
     return (await found.limit(limit).toArray()).map(toSandbox);
   }
 
