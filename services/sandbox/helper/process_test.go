@@ -550,6 +550,16 @@ func TestTerminal(t *testing.T) {
 			t.Error(ended)
 		}
 	})
+	t.Run("a program may close it and open it again", func(t *testing.T) {
+		id := h.start(t, &pb.Command{
+			Shell:    "exec </dev/null >/dev/null 2>&1; sleep 0.1; echo back >/dev/tty; exit 7",
+			Terminal: &pb.Terminal{Cols: 80, Rows: 24},
+		})
+		got := h.output(t, &pb.ReadOutputRequest{Id: id, Follow: true})
+		if string(got.terminal) != "back\r\n" || got.process.GetExitCode() != 7 {
+			t.Errorf("%q %v", got.terminal, got.process)
+		}
+	})
 	t.Run("hung up when nobody follows", func(t *testing.T) {
 		id := h.start(t, &pb.Command{Argv: []string{"cat"}, Terminal: &pb.Terminal{Cols: 80, Rows: 24, HangupAfterMs: 200}})
 		if ended := h.wait(t, id); ended.Signal != 1 {

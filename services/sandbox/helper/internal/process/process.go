@@ -22,6 +22,8 @@ const (
 	disconnectGrace = time.Second
 	// How long a tree is killed that keeps forking.
 	killLimit = 10 * time.Second
+	// How often a terminal that nobody has open is looked at again.
+	reopenInterval = 20 * time.Millisecond
 )
 
 // process is one that was started here.
@@ -99,6 +101,15 @@ func (p *process) pump(stream helperv1.OutputStream, source *os.File, drain <-ch
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			break
+		}
+		if errors.Is(err, unix.EIO) {
+			// Nobody has the terminal open. Programs close it before they exit, or open it again, and a close here would end
+			// them with SIGHUP.
+			select {
+			case <-drain:
+			case <-time.After(reopenInterval):
+			}
+			continue
 		}
 		if err != nil {
 			return
