@@ -21,7 +21,7 @@ const refreshMs = 60_000;
 const maxTaken = 32;
 
 /** For how long a network that another process is making may take until it is listed. */
-const listAttempts = 10;
+const listAttempts = 50;
 const listRetryMs = 100;
 
 /** How the engine refuses a network whose name, bridge or subnet another has. */
