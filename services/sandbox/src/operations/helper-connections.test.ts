@@ -2,6 +2,7 @@ import { performServerHandshake, type ServerHttp2Stream } from "node:http2";
 import { type Duplex, duplexPair } from "node:stream";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { FileService, ListResponseSchema, ReadResponseSchema } from "@sandgate/proto/helper/v1/file";
@@ -14,7 +15,7 @@ const { signal } = new AbortController();
 const preface = 24;
 
 /** A helper at the other end of the stream, and how many bytes were taken of what it says. */
-function connectTo(helper: (stream: Duplex) => void, openMs = 10_000) {
+function connectTo(helper: (stream: Duplex, ours: Duplex) => void, openMs = 10_000) {
   let dials = 0;
   let open = 0;
   const metrics = openOperationMetrics(createMetrics());
@@ -31,7 +32,7 @@ function connectTo(helper: (stream: Duplex) => void, openMs = 10_000) {
           theirs.destroy();
         });
         theirs.on("error", () => {});
-        helper(theirs);
+        helper(theirs, ours);
         return ours;
       },
     },
@@ -130,6 +131,13 @@ test("a helper that says nothing is given up, and so is one that hangs up", asyn
   const gone = connectTo((stream) => stream.destroy());
   await expect(gone.connections.open("a", signal)).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
   await expect.poll(() => [silent.counts().open, gone.counts().open]).toEqual([0, 0]);
+});
+
+test("a stream that breaks before anything is sent over it costs its call", async () => {
+  const failure = new DomainError("RUNTIME_UNAVAILABLE", "It ended.");
+  const { connections, counts } = connectTo((_, ours) => setImmediate(() => ours.destroy(failure)));
+  await expect(connections.open("a", signal)).rejects.toBe(failure);
+  expect(counts()).toEqual({ dials: 1, open: 0 });
 });
 
 test("a message above the limit is not read to its end, and the connection serves other calls", async () => {

@@ -30,16 +30,21 @@ async function openSocketPair(): Promise<[Socket, Socket]> {
  * socket breaks at the wrong moment, as a hostile peer can make it. Either one is destroyed with the other.
  */
 export async function toSocket(stream: Duplex): Promise<Socket> {
-  const [socket, inner] = await openSocketPair().catch((error: unknown) => {
+  let inner: Socket | undefined;
+  // Before the sockets have met, too: an error that nobody listens to ends the process.
+  stream.on("error", () => inner?.destroy());
+  const pair = await openSocketPair().catch((error: unknown) => {
     stream.destroy();
     throw error;
   });
+  const [socket] = pair;
+  inner = pair[1];
   // The other end may not answer the end of the socket.
-  socket.once("close", () => inner.destroy());
+  socket.once("close", () => inner?.destroy());
   inner.on("error", () => stream.destroy());
   inner.once("close", () => stream.destroy());
-  stream.on("error", () => inner.destroy());
-  stream.once("close", () => inner.destroy());
-  stream.pipe(inner).pipe(stream);
+  stream.once("close", () => inner?.destroy());
+  if (stream.destroyed) inner.destroy();
+  else stream.pipe(inner).pipe(stream);
   return socket;
 }
