@@ -1,8 +1,7 @@
 import { buffer } from "node:stream/consumers";
 import { installationLabels, installationSelector } from "@sandgate/container-labels";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
-import { ignoreStatus } from "@sandgate/docker-engine/errors";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { pack } from "tar-stream";
 import { type HelperProgram, readHelperProgram } from "../helper-program.ts";
 import { helperFolder } from "../operations.ts";
@@ -32,21 +31,21 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
     const labels = installationLabels(installationId);
     await callEngine((abortSignal) => engine.createVolume({ Name: name, Labels: labels, abortSignal }));
     const archive = await archiveOf(program);
-    // Another process may fill the volume by the same container, and remove that.
-    for (let attempt = 1; !(await put(archive, { name, reference, labels })); attempt++) {
-      if (attempt === attempts) throw new DomainError("RUNTIME_UNAVAILABLE", "The helper's volume can't be filled.");
+    for (let attempt = 1; ; attempt++) {
+      const failure = await put(archive, { name, reference, labels });
+      if (!failure) return name;
+      if (attempt === attempts) throw failure;
     }
-    return name;
   }
 
   /**
    * Unpacks the archive by a container that has the volume and never runs. Its name is known, so one that a crash left is
-   * used and removed. False: it was removed meanwhile.
+   * used and removed. Answers why it failed where another process may have removed that container meanwhile.
    */
   async function put(
     archive: Buffer,
     { name, reference, labels }: { name: string; reference: string; labels: Record<string, string> },
-  ): Promise<boolean> {
+  ): Promise<Error | undefined> {
     const container = engine.getContainer(`${name}-fill`);
     await ignoreStatus(
       [409],
@@ -64,8 +63,12 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
     );
     try {
       // Over one that is there, since a crash may have cut it.
-      const unpacking = callEngine((abortSignal) => container.putArchive(archive, { path: helperFolder, abortSignal }));
-      return (await ignoreStatus([404], unpacking)) !== undefined;
+      await callEngine((abortSignal) => container.putArchive(archive, { path: helperFolder, abortSignal }));
+      return undefined;
+    } catch (error) {
+      // 500: its files went while they were unpacked.
+      if (error instanceof Error && [404, 500].includes(statusOf(error) ?? 0)) return error;
+      throw error;
     } finally {
       await ignoreStatus(
         [404, 409],
