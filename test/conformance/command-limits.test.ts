@@ -2,9 +2,12 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus } from "./client.ts";
 import { type Box, openBox } from "./sandbox-box.ts";
-import { requireSandboxHost } from "./sandbox-host.ts";
+import { requireProcessLimits, requireSandboxHost } from "./sandbox-host.ts";
 
-describe.runIf(await requireSandboxHost())("commands at the limits of a sandbox", { timeout: 300_000 }, () => {
+const isAvailable = await requireSandboxHost();
+const isLimited = isAvailable && (await requireProcessLimits());
+
+describe.runIf(isLimited)("commands at the limits of a sandbox", { timeout: 300_000 }, () => {
   let box: Box;
 
   beforeAll(async () => {
@@ -44,7 +47,7 @@ describe.runIf(await requireSandboxHost())("commands at the limits of a sandbox"
   });
 });
 
-describe.runIf(await requireSandboxHost())("commands of an image whose user isn't root", () => {
+describe.runIf(isAvailable)("commands of an image whose user isn't root", () => {
   let box: Box;
 
   beforeAll(async () => {

@@ -67,6 +67,18 @@ export async function requireSandboxHost(): Promise<boolean> {
   });
 }
 
+/**
+ * Whether the platform itself limits the processes of a sandbox, and a kill for memory ends one of them. Says why unless
+ * it does.
+ */
+export function requireProcessLimits(): Promise<boolean> {
+  return requireServer("limits", async () => {
+    if (elsewhere || givenRegistry) {
+      throw new Error("of a pod they are its node's: podPidsLimit and singleProcessOOMKill of the kubelet");
+    }
+  });
+}
+
 export function openSandboxHost(): SandboxHost {
   return elsewhere?.() ?? (givenRegistry ? givenHost(givenRegistry) : engineHost());
 }
