@@ -1,9 +1,22 @@
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 
 /** The resident memory of a process, in MiB (proc(5), VmRSS). */
-export async function residentMb(pid: number | undefined): Promise<number> {
+export function residentMb(pid: number | undefined): Promise<number> {
+  return readStatusMb(pid, "VmRSS");
+}
+
+/** How much more resident memory a process had at most during some work than before it, in MiB (proc(5), VmHWM). */
+export async function peakGrowthMb(pid: number | undefined, work: () => Promise<unknown>): Promise<number> {
+  // Sets the peak to what is resident now.
+  await writeFile(`/proc/${pid}/clear_refs`, "5");
+  const before = await residentMb(pid);
+  await work();
+  return (await readStatusMb(pid, "VmHWM")) - before;
+}
+
+async function readStatusMb(pid: number | undefined, field: string): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, "utf8");
-  return Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) / 1024;
+  return Number(new RegExp(`${field}:\\s+(\\d+) kB`).exec(status)?.[1]) / 1024;
 }
 
 /** The processor time that all threads of a process have used, in ms (proc(5), utime and stime, in ticks of 10 ms). */
