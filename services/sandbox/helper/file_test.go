@@ -283,21 +283,12 @@ func TestFolders(t *testing.T) {
 	wantReason(t, err, pb.Reason_REASON_INVALID)
 }
 
-func TestLongList(t *testing.T) {
-	if testing.Short() {
-		t.Skip("thousands of files take long")
-	}
-	h := dialHelper(t)
-	root := t.TempDir()
-	const count = 20_000
-	for number := range count {
-		if err := os.Mkdir(fmt.Sprint(root, "/", number), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	seen, last := 0, ""
+// listAll reads a folder by full pages, and returns how many entries came, which were in order.
+func (h *helper) listAll(t testing.TB, folder string) (seen int) {
+	t.Helper()
+	last := ""
 	for cursor := []byte(nil); seen == 0 || len(cursor) > 0; {
-		page, err := h.files.List(t.Context(), &pb.ListRequest{Path: []byte(root), Limit: 1000, Cursor: cursor})
+		page, err := h.files.List(t.Context(), &pb.ListRequest{Path: []byte(folder), Limit: 1000, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,8 +301,67 @@ func TestLongList(t *testing.T) {
 		}
 		seen, cursor = seen+len(page.Entries), page.NextCursor
 	}
-	if seen != count {
+	return seen
+}
+
+func makeFolders(t testing.TB, count int) string {
+	t.Helper()
+	root := t.TempDir()
+	for number := range count {
+		if err := os.Mkdir(fmt.Sprint(root, "/", number), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestLongList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of files take long")
+	}
+	const count = 20_000
+	root := makeFolders(t, count)
+	h := dialHelper(t)
+	if seen := h.listAll(t, root); seen != count {
 		t.Error(seen)
+	}
+	// What is changed while it is read by pages is seen.
+	request := &pb.ListRequest{Path: []byte(root), Depth: 2, Limit: 1000}
+	page, err := h.files.List(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Cursor = page.NextCursor
+	if err := os.MkdirAll(root+"/2/below", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(root+"/3", root+"/2-moved"); err != nil {
+		t.Fatal(err)
+	}
+	seen := len(page.Entries)
+	var found []string
+	for len(request.Cursor) > 0 {
+		page, err := h.files.List(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range page.Entries {
+			if name := strings.TrimPrefix(string(entry.Path), root+"/"); slices.Contains([]string{"2", "2/below", "2-moved", "3"}, name) {
+				found = append(found, name)
+			}
+		}
+		seen, request.Cursor = seen+len(page.Entries), page.NextCursor
+	}
+	if want := []string{"2", "2/below", "2-moved"}; !slices.Equal(found, want) || seen != count+1 {
+		t.Error(found, seen)
+	}
+}
+
+func BenchmarkLongList(b *testing.B) {
+	h := dialHelper(b)
+	root := makeFolders(b, 100_000)
+	for b.Loop() {
+		h.listAll(b, root)
 	}
 }
 

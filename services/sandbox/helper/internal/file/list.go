@@ -41,7 +41,7 @@ func (service *Service) list(ctx context.Context, request *helperv1.ListRequest)
 		return nil, failure.New(helperv1.Reason_REASON_NOT_A_DIRECTORY, "it is no folder")
 	}
 	base := strings.TrimRight(service.absolute(path), "/")
-	list := &listing{ctx: ctx, base: base, names: service.names(), limit: limit + 1}
+	list := &listing{ctx: ctx, base: base, names: service.names(), long: &service.long, limit: limit + 1}
 	var after []string
 	if len(request.Cursor) > 0 {
 		after = strings.Split(string(request.Cursor), "/")
@@ -61,6 +61,7 @@ type listing struct {
 	ctx     context.Context
 	base    string
 	names   names
+	long    *longFolder
 	limit   int
 	entries []*helperv1.Entry
 }
@@ -78,12 +79,11 @@ func (list *listing) folder(below string, depth int, after []string) error {
 		// Gone since, or not this user's to read.
 		return nil
 	}
-	names, err := folder.Readdirnames(-1)
+	names, err := list.long.sortedNames(folder, len(after) > 0)
 	folder.Close()
 	if err != nil && below == "" {
 		return err
 	}
-	slices.Sort(names)
 	if len(after) > 0 {
 		first, _ := slices.BinarySearch(names, after[0])
 		names = names[first:]

@@ -25,6 +25,7 @@ type Service struct {
 	// Held while a precondition is looked at and the change made, so that of several with one condition one wins.
 	changes  sync.Mutex
 	watchers watchers
+	long     longFolder
 }
 
 var _ helperv1connect.FileServiceHandler = (*Service)(nil)
