@@ -33,4 +33,4 @@ export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX-2}"
 # The young generation takes up to three times this (MiB). Under load 4 took an eighth more processor time for each
 # request, 16 a fifth less and 32 a quarter less, and 32 some 100 MB more; the rest of the memory differs more between
 # runs (README, "Measured").
-exec "$node" --max-semi-space-size=8 deploy/local/src/main.ts
+exec "$node" --max-semi-space-size=4 deploy/local/src/main.ts

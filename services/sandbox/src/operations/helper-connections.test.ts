@@ -27,6 +27,9 @@ function connectTo(helper: (stream: Duplex, ours: Duplex) => void, openMs = 10_0
         dials++;
         open++;
         const [ours, theirs] = duplexPair();
+        // As the streams of runtimes, it keeps nothing of what was written.
+        const write = ours.write.bind(ours) as (chunk: Uint8Array, ...rest: unknown[]) => boolean;
+        ours.write = (chunk: Uint8Array, ...rest: unknown[]) => write(Buffer.from(chunk), ...rest);
         ours.once("close", () => {
           open--;
           theirs.destroy();
