@@ -31,6 +31,10 @@ export interface Box {
   close(): Promise<void>;
 }
 
+/** Ends the helper as a tenant may. What runs this isn't found by it. */
+export const killHelper =
+  "cd /proc; for each in [0-9]*; do case $(tr '\\0' ' ' < $each/cmdline) in *[h]elper*daemon*) kill -9 $each;; esac; done";
+
 const users = [
   "root:x:0:0:root:/root:/bin/sh",
   "ada:x:1000:1000:Ada:/home/ada:/bin/sh",

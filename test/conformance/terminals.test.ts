@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uuid } from "./client.ts";
 import { openEventStream, readEvents } from "./event-stream.ts";
 import { openSocket, type ProcessSocket } from "./process-socket.ts";
-import { type Box, openBox } from "./sandbox-box.ts";
+import { type Box, killHelper, openBox } from "./sandbox-box.ts";
 import { requireSandboxHost } from "./sandbox-host.ts";
 import { requireSuiteSettings } from "./target.ts";
 
@@ -394,9 +394,7 @@ describe.runIf(await requireSandboxHost())("processes and terminals", () => {
       await box.target.post(`${path}/processes`, { command: ["sleep", "1000"] }, box.as()),
       201,
     );
-    const kill =
-      "cd /proc; for each in [0-9]*; do case $(tr '\\0' ' ' < $each/cmdline) in *helper*daemon*) kill -9 $each;; esac; done";
-    await box.target.post(`${path}/processes`, { command: kill }, box.as());
+    await box.target.post(`${path}/processes`, { command: killHelper }, box.as());
     await until(async () => {
       const next = await box.target.post(`${path}/exec`, { command: ["echo", "again"] }, box.as());
       expect(expectStatus(next, 200).stdout).toBe("again\n");
