@@ -15,5 +15,9 @@ const link = await sandbox.ports.link(preview.id);
 console.log(`Share this link, which works once: ${link.url}`);
 console.log(`For programs: curl -H 'X-Sandgate-Token: ${preview.token}' ${preview.url}`);
 console.log("Ctrl-C stops the sandbox. What is asked of the server:");
-process.once("SIGINT", () => void server.kill());
+let ending: Promise<void> | undefined;
+process.once("SIGINT", () => {
+  ending = server.kill();
+});
 for await (const { data } of server.output) process.stdout.write(data);
+await ending;

@@ -440,6 +440,7 @@ describe("fields", () => {
     ["a wrong content type", "{}", { "content-type": "text/plain" }],
     ["a malformed content type", "{}", { "content-type": "nonsense" }],
     ["more than 1 MiB", JSON.stringify({ name: "x".repeat(1024 * 1024) }), {}],
+    ["too many values", `[${"{},".repeat(100_000)}{}]`, {}],
     ["no object", "[]", {}],
     ["null", "null", {}],
     ["nothing", "", {}],
@@ -457,6 +458,14 @@ describe("fields", () => {
       payload: Buffer.from([0x22, 0xff, 0x22]),
     });
     expect(response.json().error.details).toEqual([{ field: "body", issue: "must be valid JSON in UTF-8" }]);
+  });
+
+  test("takes what begins values elsewhere for part of a string", async () => {
+    const response = await create(JSON.stringify({ name: '",[{\\'.repeat(50_000) }));
+    expect(response.json().error.details).toContainEqual({
+      field: "body.name",
+      issue: "must have 100 characters or fewer",
+    });
   });
 
   test("reports the other places beside an unreadable body", async () => {

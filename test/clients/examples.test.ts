@@ -119,8 +119,7 @@ describe.runIf(isHere)("the example", () => {
       await expectNoneOf("interpreter");
     });
 
-    // Once more where it fails: the signal comes wherever the program is just then.
-    test("of a web server shares a link, and stops at Ctrl-C", { retry: 1 }, async () => {
+    test("of a web server shares a link, and stops at Ctrl-C", async () => {
       const running = follow(spawn(program, [join("examples", fileOf("web-server"))], { cwd: root, env }));
       const link = await until(() => {
         const found = /http:\/\/\S+sandgate_link=\S+/.exec(running.stdout())?.[0];

@@ -323,6 +323,13 @@ describe.runIf(await requireServer("docker", probeEngine))("programs written for
     expect((await sandbox.commands.run("ls /tmp")).stdout).toBe("");
     // Far less than what the bomb holds, garbage that is still to be collected included.
     await expect.poll(async () => (await residentMb(host.platform.process.child.pid)) - before).toBeLessThan(160);
+    // A parser would make 50 MiB and more of each.
+    const flat = Array.from({ length: 16 }, () => `[${"{},".repeat(1_300_000)}{}]`);
+    const refused = await Promise.all(
+      flat.map((values) => envd(opened, "process.Process/SendSignal", `{"process":${values}}`)),
+    );
+    expect(refused.map(({ status }) => status)).toEqual(flat.map(() => 400));
+    expect((await residentMb(host.platform.process.child.pid)) - before).toBeLessThan(16 * flat.length);
   });
 
   test("a restart of the platform leaves processes running, which are found again by what they are called", async () => {

@@ -20,6 +20,7 @@ import { receiveBody, sendBody } from "../../pipeline/live/bodies.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { isGone, sayCallError, toCallError } from "../errors.ts";
+import { boundMessage, boundMessages } from "./message-bounds.ts";
 
 /** What a call is about, and what became of it. */
 export interface EnvdCall {
@@ -72,6 +73,7 @@ export function addCallRoutes(
     grpc: false,
     grpcWeb: false,
     readMaxBytes: maxMessageBytes,
+    binaryOptions: { readUnknownFields: false },
     interceptors: [noteFailures],
     acceptCompression: [],
   });
@@ -118,19 +120,21 @@ interface Served {
 /** Has Connect answer a request. Throws what it failed with, unless it has begun to be answered. */
 async function serve({ handler, request, reply, signal, onError }: Served): Promise<FastifyReply> {
   const call: EnvdCall = { request, sandbox: request.sandboxId };
+  const header = headersFor(request);
+  const isUnary = handler.method.methodKind === "unary";
   return receiveBody(request, reply, signal, async (body, failing) => {
     const answer = await handler({
       httpVersion: request.raw.httpVersion,
       method: "POST",
       url: `http://envd${handler.requestPath}`,
-      header: headersFor(request),
-      body,
+      header,
+      body: isJson(header) ? (isUnary ? boundMessage(body) : boundMessages(body)) : body,
       signal: failing,
       contextValues: createContextValues().set(callKey, call),
     });
     if (call.failure) throw call.failure;
     describe(reply, answer);
-    if (handler.method.methodKind === "unary") return reply.send(await collect(answer));
+    if (isUnary) return reply.send(await collect(answer));
     await sendBody(reply, { chunks: whileThere(call, answer.body), signal, onError });
     return reply;
   });
@@ -155,6 +159,10 @@ function headersFor({ raw, headers }: FastifyRequest): Headers {
   given.set("content-type", contentTypeOf(raw.rawHeaders));
   if (Number(given.get(timeoutHeader)) > maxTimerMs) given.delete(timeoutHeader);
   return given;
+}
+
+function isJson(header: Headers): boolean {
+  return /json/i.test(header.get("content-type") ?? "");
 }
 
 /** The type of a body that Fastify's parsers are kept from. */

@@ -7,6 +7,8 @@ import { type PublicReason, publicErrors, toPublicReason } from "@sandgate/kit/b
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import { accessOfRequest } from "../base/route-rules.ts";
 import type { SecurityHeaders } from "../base/security-headers.ts";
+import { tooManyValuesCode } from "../validation/body-parser.ts";
+import { tooManyValues } from "../validation/json-bounds.ts";
 import { compileCheck, toPublicField } from "../validation/request-check.ts";
 import { toEnvelope, validationError } from "./envelope.ts";
 
@@ -24,6 +26,7 @@ const bodyIssues: Record<string, string> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: "must have the content type application/json",
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: "must have the length that its Content-Length header gives",
   FST_ERR_CTP_INVALID_JSON_BODY: "must be valid JSON in UTF-8",
+  [tooManyValuesCode]: tooManyValues,
   ECONNRESET: "must be complete",
 };
 

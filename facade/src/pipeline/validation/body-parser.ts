@@ -1,4 +1,8 @@
 import { errorCodes, type FastifyInstance } from "fastify";
+import { createJsonBound } from "./json-bounds.ts";
+
+/** Of the error that a JSON body of too many values is refused with. */
+export const tooManyValuesCode = "ERR_TOO_MANY_VALUES";
 
 const jsonMediaType = /^application\/json\s*(?:;|$)/i;
 /** RFC 8259, 8.1: JSON between systems is UTF-8. A byte order mark is skipped. */
@@ -18,6 +22,7 @@ export function parseJsonBodies(app: FastifyInstance): void {
     }
     const text = decode(body);
     if (text === undefined) return done(new errorCodes.FST_ERR_CTP_INVALID_JSON_BODY());
+    if (!createJsonBound()(body)) return done(Object.assign(new Error("too many values"), { code: tooManyValuesCode }));
     parseJson(request, text, done);
   });
 }
