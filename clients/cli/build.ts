@@ -1,9 +1,10 @@
 // Makes the package `sandgate` as npm gets it, in `dist` or the folder that is given: JavaScript, for runtimes that don't
 // strip types.
 import { execFile } from "node:child_process";
-import { chmod, copyFile, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, readFile, rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { writeReadme } from "../readme.ts";
 
 const execute = promisify(execFile);
 const folder = import.meta.dirname;
@@ -28,4 +29,4 @@ await chmod(program, 0o755);
 const { private: _, scripts, ...manifest } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
 const published = { ...manifest, name: "sandgate", files: ["src"] };
 await writeFile(join(dist, "package.json"), `${JSON.stringify(published, null, 2)}\n`);
-await copyFile(join(folder, "../../docs/cli.md"), join(dist, "README.md"));
+await writeReadme("cli.md", dist);

@@ -1,9 +1,10 @@
 // Makes the package as npm gets it, in `dist` or the folder that is given: JavaScript and declarations, for runtimes that
 // don't strip types.
 import { execFile } from "node:child_process";
-import { copyFile, readFile, rm, writeFile } from "node:fs/promises";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { writeReadme } from "../readme.ts";
 
 const folder = import.meta.dirname;
 const dist = resolve(process.argv[2] ?? join(folder, "dist"));
@@ -26,4 +27,4 @@ const text = JSON.stringify(
   2,
 );
 await writeFile(join(dist, "package.json"), `${text}\n`);
-await copyFile(join(folder, "../../docs/typescript.md"), join(dist, "README.md"));
+await writeReadme("typescript.md", dist);

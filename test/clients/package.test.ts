@@ -58,6 +58,7 @@ test("the command line as npm gets it has what it needs, and runs without types"
   const { stdout: packed } = await execute("npm", ["pack", "--json", "--pack-destination", folder], { cwd: dist });
   const [{ name, filename, files }] = JSON.parse(packed);
   expect(name).toBe("sandgate");
+  expect(await readFile(join(dist, "README.md"), "utf8")).not.toMatch(/\]\((?!https?:)/);
   const outside = files.map(({ path }: { path: string }) => path).filter((path: string) => !path.startsWith("src/"));
   expect(outside.toSorted()).toEqual(["README.md", "package.json"]);
 

@@ -15,7 +15,7 @@ async function collect(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
   return Buffer.concat(all);
 }
 
-test.each([1, 7, 64 * 1024, 10_000_000])(
+test.each([7, 64 * 1024, 10_000_000])(
   "messages in parts of %i bytes pass, unless one has too many values",
   async (size) => {
     expect(await collect(boundMessage(inPartsOf(few, size)))).toEqual(few);
