@@ -47,7 +47,8 @@ export interface TestPlatform {
  */
 export async function startPlatform(o: { settings?: Record<string, string> } = {}): Promise<TestPlatform> {
   const { path: dataFolder, remove: removeData } = await createTempFolder();
-  const [port, adminPort] = [await findFreePort(), await findFreePort()];
+  const port = Number(o.settings?.SANDGATE_PORT ?? (await findFreePort()));
+  const adminPort = await findFreePort();
   const url = `http://127.0.0.1:${port}`;
   const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
   const env = {

@@ -134,6 +134,9 @@ function Providers({ options }: { options: SignInOptions }) {
   );
 }
 
+const retryHint =
+  "Try again. If it fails again, sign in another way, or ask an operator of this server, who finds the cause by the request's id.";
+
 /** Where somebody wanted to go before the sign-in, within the dashboard. */
 function destination(next = "/sandboxes"): { to: string; search: Record<string, string> } {
   const { origin, pathname, searchParams } = new URL(next, location.origin);
@@ -144,11 +147,13 @@ function destination(next = "/sandboxes"): { to: string; search: Record<string, 
 function readSsoFailure(): unknown {
   const failure = ssoFailure();
   if (!failure) return undefined;
-  const cancelled = failure.error === "forbidden" && failure.hint === undefined;
+  const { error: code = "internal_error", hint, requestId } = failure;
+  // Every other refusal says what to do.
+  const cancelled = code === "forbidden" && hint === undefined;
   return new SandgateError({
-    code: failure.error ?? "internal_error",
-    message: cancelled ? "The sign-in was cancelled." : `The provider's sign-in failed (${failure.error}).`,
-    hint: failure.hint,
-    requestId: failure.requestId,
+    code,
+    message: cancelled ? "The sign-in was cancelled at the provider." : `The provider's sign-in failed (${code}).`,
+    hint: hint ?? (cancelled ? "Sign in again, or in another way." : retryHint),
+    requestId,
   });
 }

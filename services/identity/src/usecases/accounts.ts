@@ -59,11 +59,7 @@ export function createAccounts(o: {
 
   return {
     async register({ username, password, recaptchaToken }, call) {
-      if (o.registration === "closed") {
-        throw new DomainError("FORBIDDEN", "Registration is closed on this server.", {
-          hint: "Ask an operator of this server for an account.",
-        });
-      }
+      if (o.registration === "closed") throw registrationClosed();
       await recaptcha.require(recaptchaToken, call.clientAddress);
       await strength.require(password, username);
       await mailBudgets.countRequest(call.clientAddress);
@@ -126,4 +122,10 @@ export function createAccounts(o: {
       return created ? { password } : undefined;
     },
   };
+}
+
+export function registrationClosed(): DomainError {
+  return new DomainError("FORBIDDEN", "Registration is closed on this server.", {
+    hint: "Ask an operator of this server for an account.",
+  });
 }

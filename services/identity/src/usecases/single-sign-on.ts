@@ -15,6 +15,7 @@ import { signalSessionsEnded, userCreated, userLinked, userUnlinked, userVerifie
 import { composeProviderLinked, composeProviderUnlinked } from "../mail/texts.ts";
 import type { ProviderAccount, SignInSecrets, SsoProvider } from "../sso/provider.ts";
 import type { IdentityStore } from "../store/store.ts";
+import { registrationClosed } from "./accounts.ts";
 import { signInNeeded } from "./confirmation.ts";
 import type { MailQueue } from "./mail-queue.ts";
 import type { Sessions, SessionTokens } from "./sessions.ts";
@@ -158,7 +159,7 @@ export function createSingleSignOn(o: {
     if (resolved === "sign_in_needed") {
       throw signInNeeded("Sign in with your password on this network, then with the provider within 5 minutes.");
     }
-    if (resolved === "unknown") throw new DomainError("FORBIDDEN", "Registration is closed on this server.");
+    if (resolved === "unknown") throw registrationClosed();
     signalSessionsEnded(bus, resolved.endedSessionIds);
     mails.wake();
     const [user] = await store.users.find([resolved.userId], []);
