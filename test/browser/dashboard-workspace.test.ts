@@ -57,6 +57,7 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
 
   test("a forgotten password leads to a mail", async () => {
     await dashboard.open(page, "/forgot-password");
+    await button("Send the link").waitFor();
     expect(await findFlaws(page)).toEqual([]);
     await page.getByLabel("Email").fill("nobody@example.com");
     await button("Send the link").click();

@@ -15,20 +15,32 @@ interface FlawOptions {
   allowed?: readonly AllowedFlaw[];
 }
 
+const wide = { width: 1280, height: 800 };
+const narrow = { width: 320, height: 640 };
+/** Each differs from the one before in one thing, so that the page is not loaded again. */
+const looks = [
+  { size: wide, colorScheme: "light" },
+  { size: wide, colorScheme: "dark" },
+  { size: narrow, colorScheme: "dark" },
+  { size: narrow, colorScheme: "light" },
+] as const;
+
 /**
- * What is wrong with the page as it is now, a line each: what axe finds on a wide screen in light colours and on the
- * narrowest phones in dark ones, and whether it is wider than those. Leaves it on the phone.
+ * What is wrong with the page as it is now, a line each: what axe finds on a wide screen and on the narrowest phones, in
+ * light colours and in dark ones, and whether it is wider than those phones. Leaves it on the phone.
  */
 export async function findFlaws(page: Page, o: FlawOptions = {}): Promise<string[]> {
   await page.evaluate(axe.source);
-  await page.setViewportSize({ width: 1280, height: 800 });
-  await page.emulateMedia({ colorScheme: "light" });
-  const onScreen = await findViolations(page, o);
-  await page.setViewportSize({ width: 320, height: 640 });
-  await page.emulateMedia({ colorScheme: "dark" });
-  const onPhone = await findViolations(page, o);
+  const flaws: string[] = [];
+  for (const { size, colorScheme } of looks) {
+    await page.setViewportSize(size);
+    await page.emulateMedia({ colorScheme });
+    const violations = await findViolations(page, o);
+    flaws.push(...violations.map((violation) => `${size.width} px, ${colorScheme}: ${violation}`));
+  }
   const width = await page.evaluate("document.documentElement.scrollWidth");
-  return [...onScreen, ...onPhone, ...(width === 320 ? [] : [`is ${width} px wide on a phone`])];
+  if (width !== narrow.width) flaws.push(`is ${width} px wide on a phone`);
+  return flaws;
 }
 
 async function findViolations(page: Page, { within = "html", allowed = [] }: FlawOptions): Promise<string[]> {
