@@ -1,5 +1,6 @@
 // `npm run bench`: what the platform costs, each figure a ratio or a size measured in one run, beside its aim.
 import { stdout } from "node:process";
+import { measureDashboard } from "./dashboard.ts";
 import { measureE2b } from "./e2b.ts";
 import type { Figure } from "./figure.ts";
 import { measureKubernetes } from "./kubernetes.ts";
@@ -22,6 +23,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   use: measureUse,
   previews: measurePreviews,
   e2b: measureE2b,
+  dashboard: measureDashboard,
   telemetry: measureTelemetry,
   stalls: measureStalls,
   rows: measureRows,
