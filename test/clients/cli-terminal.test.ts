@@ -12,7 +12,8 @@ import { until } from "@sandgate/test-support/until";
 import { Secret, TOTP } from "otpauth";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createPreviewClient } from "../conformance/preview-client.ts";
-import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
+import { type UsedPlatform, usePlatform } from "../platform/given.ts";
+import { withoutSettings } from "../platform/local.ts";
 import { program, sandgate, startInTerminal, startSandgate } from "./command-line.ts";
 
 const execute = promisify(execFile);
@@ -23,7 +24,7 @@ const has = (shell: string) => requireServer(shell, () => execute(shell, ["-c", 
 const shells = { bash: await has("bash"), zsh: await has("zsh"), fish: await has("fish") };
 
 describe.runIf(await requireServer("docker", probeEngine))("the command line in a terminal", () => {
-  let platform: TestPlatform;
+  let platform: UsedPlatform;
   let folder: TempFolder;
   let env: NodeJS.ProcessEnv;
   let client: Sandgate;
@@ -36,7 +37,7 @@ describe.runIf(await requireServer("docker", probeEngine))("the command line in 
   };
 
   beforeAll(async () => {
-    platform = await startPlatform();
+    platform = await usePlatform();
     folder = await createTempFolder();
     client = await Sandgate.signIn({ url: platform.url, ...platform.admin });
     const { token } = await client.apiTokens.create({ description: "terminal" });

@@ -7,11 +7,12 @@ import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
+import { type UsedPlatform, usePlatform } from "../platform/given.ts";
+import { withoutSettings } from "../platform/local.ts";
 import { program, sandgate, startInTerminal, startSandgate } from "./command-line.ts";
 
 describe.runIf(await requireServer("docker", probeEngine))("the command line", () => {
-  let platform: TestPlatform;
+  let platform: UsedPlatform;
   let folder: { path: string; remove(): Promise<void> };
   let env: NodeJS.ProcessEnv;
   let client: Sandgate;
@@ -24,7 +25,7 @@ describe.runIf(await requireServer("docker", probeEngine))("the command line", (
   };
 
   beforeAll(async () => {
-    platform = await startPlatform();
+    platform = await usePlatform();
     folder = await createTempFolder();
     client = await Sandgate.signIn({ url: platform.url, ...platform.admin });
     env = {

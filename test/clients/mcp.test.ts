@@ -6,23 +6,24 @@ import { Sandgate } from "@sandgate/client";
 import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
+import { type UsedPlatform, usePlatform } from "../platform/given.ts";
+import { withoutSettings } from "../platform/local.ts";
 import { program } from "./command-line.ts";
 
 describe.runIf(await requireServer("docker", probeEngine))("sandgate mcp", () => {
-  let platform: TestPlatform;
+  let platform: UsedPlatform;
   let sandgate: Sandgate;
   let client: Client;
 
   beforeAll(async () => {
-    platform = await startPlatform();
+    platform = await usePlatform();
     sandgate = await Sandgate.signIn({ url: platform.url, ...platform.admin });
     const { token } = await sandgate.apiTokens.create({ description: "mcp" });
     const env = {
       ...withoutSettings(process.env),
       SANDGATE_URL: platform.url,
       SANDGATE_TOKEN: token,
-      SANDGATE_CONFIG: join(platform.dataFolder, "no-login"),
+      SANDGATE_CONFIG: join(platform.mailFolder, "no-login"),
     };
     client = new Client({ name: "test", version: "1" });
     await client.connect(

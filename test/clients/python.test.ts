@@ -8,7 +8,8 @@ import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
+import { type UsedPlatform, usePlatform } from "../platform/given.ts";
+import { withoutSettings } from "../platform/local.ts";
 import { blocksOf } from "./pages.ts";
 import {
   buildPackage,
@@ -36,14 +37,14 @@ async function findOthers(): Promise<string[]> {
 }
 
 describe.runIf(isHere)("the Python client", () => {
-  let platform: TestPlatform;
+  let platform: UsedPlatform;
   let folder: Awaited<ReturnType<typeof createTempFolder>>;
   let packages: Awaited<ReturnType<typeof buildPackage>>;
   let python: string;
   let env: NodeJS.ProcessEnv;
 
   beforeAll(async () => {
-    [platform, folder] = await Promise.all([startPlatform(), createTempFolder()]);
+    [platform, folder] = await Promise.all([usePlatform(), createTempFolder()]);
     const tools = await installPythonTools();
     packages = await buildPackage(tools, folder.path);
     python = await installWheel({ python: tools, wheel: packages.wheel, folder: join(folder.path, "installed") });

@@ -12,16 +12,16 @@ import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { type UsedPlatform, usePlatform } from "../platform/given.ts";
 
 describe.runIf(await requireServer("docker", probeEngine))("the TypeScript client", () => {
-  let platform: TestPlatform;
+  let platform: UsedPlatform;
   let sandgate: Sandgate;
   let settings: { url: string; token: string };
   let sandbox: Sandbox;
 
   beforeAll(async () => {
-    platform = await startPlatform();
+    platform = await usePlatform();
     sandgate = await Sandgate.signIn({ url: platform.url, ...platform.admin });
     const { token } = await sandgate.apiTokens.create({ description: "test" });
     settings = { url: platform.url, token };

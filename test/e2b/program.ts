@@ -1,15 +1,19 @@
 import { type IncomingMessage, request } from "node:http";
 import { text } from "node:stream/consumers";
 import { buildImage, openTestEngine } from "@sandgate/test-support/images";
+import { type UsedPlatform, usePlatform } from "../platform/given.ts";
+import { unlimitedSandboxes } from "../platform/limits.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 
 /** The domain of the platform under test. Nothing of it is asked of a name server. */
 export const domain = "e2b.test";
 
+export const settingsOfPrograms = { SANDGATE_E2B_DOMAIN: domain, ...unlimitedSandboxes };
+
 /** A platform that programs written for E2B can use, by the environment variables of this process. */
-export interface ProgramHost {
-  platform: TestPlatform;
+export interface ProgramHost<P extends UsedPlatform = TestPlatform> {
+  platform: P;
   operator: Operator;
   /** The id of the image that a program gets that names none. */
   baseId: string;
@@ -26,7 +30,17 @@ const users = [
   "nobody:x:65534:65534:nobody:/:/bin/false",
 ].join("\n");
 
+/** On a platform of its own. */
 export async function openProgramHost(settings: Record<string, string> = {}): Promise<ProgramHost> {
+  return openHostOn(await startPlatform({ settings: { ...settingsOfPrograms, ...settings } }));
+}
+
+/** On the platform that was given, if one was. */
+export async function useProgramHost(): Promise<ProgramHost<UsedPlatform>> {
+  return openHostOn(await usePlatform({ settings: settingsOfPrograms }));
+}
+
+async function openHostOn<P extends UsedPlatform>(platform: P): Promise<ProgramHost<P>> {
   const image = await buildImage(openTestEngine(), {
     command: ["sleep", "100000"],
     files: {
@@ -34,14 +48,6 @@ export async function openProgramHost(settings: Record<string, string> = {}): Pr
       "/etc/group": "root:x:0:\nada:x:1000:\n",
       "/root/.keep": "",
       "/home/ada/.keep": "",
-    },
-  });
-  const platform = await startPlatform({
-    settings: {
-      SANDGATE_E2B_DOMAIN: domain,
-      SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
-      SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
-      ...settings,
     },
   });
   const operator = await openOperator(platform);

@@ -14,14 +14,18 @@ import {
   TimeoutError,
 } from "e2b";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { askHost, domain, openProgramHost, type ProgramHost, toKey } from "./program.ts";
+import { askHost, domain, toKey, useProgramHost } from "./program.ts";
+import { installPackage, runProgram } from "./python-package.ts";
 
-describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b, unmodified", () => {
-  let host: ProgramHost;
+const isAvailable = await requireServer("docker", probeEngine);
+const hasPython = isAvailable && (await requireServer("python", installPackage));
+
+describe.runIf(isAvailable)("E2B's SDKs, unmodified", () => {
+  let host: Awaited<ReturnType<typeof useProgramHost>>;
   let sandbox: Sandbox;
 
   beforeAll(async () => {
-    host = await openProgramHost();
+    host = await useProgramHost();
     sandbox = await Sandbox.create();
   });
   afterAll(() => host?.close());
@@ -283,5 +287,9 @@ describe.runIf(await requireServer("docker", probeEngine))("the npm package e2b,
     await info.kill();
     expect((await ask(info, 3000, token)).status).toBe(502);
     expect((await askHost(host.platform.url, host.platform.url.slice(7), "/e2b/port/x")).status).toBe(502);
+  });
+
+  test.runIf(hasPython)("a program of both halves of the Python package runs", async () => {
+    expect(await runProgram(host.env)).toBe("all is well\n");
   });
 });
