@@ -66,6 +66,22 @@ describe.runIf(await requireServer("docker", probeEngine))("stopping and startin
     expect(await isRunning(running)).toBe(true);
   });
 
+  test("what ends a process that was started before a restart names its program", async () => {
+    const id = await provision(defaultImageId);
+    const before = { token: await signIn(), workspace };
+    expectStatus(await wait(id, before.token), 200);
+    const processes = `/sandboxes/${id}/processes`;
+    const started = expectStatus(await client.post(processes, { command: ["sleep", "1000"] }, before), 201);
+    expect(await platform.terminate(), platform.process.output()).toBe(0);
+    await platform.start();
+    const as = { token: await signIn(), workspace };
+    expectStatus(await client.delete(`${processes}/${started.id}`, as), 204);
+    const ended = async () =>
+      expectStatus(await client.get(`/workspaces/${workspace}/audit-log?action=process.end`, as), 200).entries;
+    const target = { type: "sandbox", id, process_id: started.id, program: "sleep" };
+    await expect.poll(ended).toMatchObject([{ target }]);
+  });
+
   test("a stop answers the requests in progress", async () => {
     const body = JSON.stringify(platform.admin);
     const slow = request(`${platform.url}/auth/login`, {

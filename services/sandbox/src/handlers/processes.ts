@@ -207,10 +207,10 @@ export function createProcessHandlers(
     },
 
     signalProcess({ sandbox, processId, signal }, context) {
-      return call(context, sandbox, async ({ client, within, audited }) => {
-        await audited(uses.of("process.signal", processId), () =>
-          client.signal({ id: processId, signal }, within(callMs)),
-        );
+      return call(context, sandbox, async (used) => {
+        const { client, within, audited } = used;
+        const noted = await uses.of(used, "process.signal", processId);
+        await audited(noted, () => client.signal({ id: processId, signal }, within(callMs)));
         return {};
       });
     },
@@ -224,10 +224,12 @@ export function createProcessHandlers(
     },
 
     endProcess({ sandbox, processId }, context) {
-      return call(context, sandbox, async ({ client, within, note, findLost, audited }) => {
+      return call(context, sandbox, async (used) => {
+        const { client, within, note, findLost, audited } = used;
         if (findLost(processId)) return {};
+        const noted = await uses.of(used, "process.end", processId);
         const toEnd = { id: processId, graceMs: BigInt(endGraceMs) };
-        await audited(uses.of("process.end", processId), () => client.end(toEnd, within(callMs)));
+        await audited(noted, () => client.end(toEnd, within(callMs)));
         const waitMs = endGraceMs + callMs;
         const { process } = await client.wait({ id: processId, timeoutMs: BigInt(waitMs) }, within(waitMs + callMs));
         if (process?.state === ProcessState.RUNNING) throw new Error("the process outlived SIGKILL");
@@ -240,19 +242,27 @@ export function createProcessHandlers(
 
 /** What the audit log tells of uses of processes. */
 function createProcessUses() {
-  /** By process, from requests alone: the helper may say what it likes. */
+  /** By process, from the requests that started them where those came here: the helper may say what it likes. */
   const programs = new LRUCache<string, string>({ max: maxPrograms });
 
-  function of(action: AuditAction, processId: string): HelperUse {
-    const program = programs.get(processId);
-    return { action, details: { process_id: processId, ...(program !== undefined && { program }) } };
+  /** Of a process that another replica started, or this one before a restart. */
+  async function askProgram({ client, within, note }: Used, processId: string): Promise<string> {
+    const { process } = await client.getProcess({ id: processId }, within(callMs));
+    const program = programOf(note(process, processId));
+    programs.set(processId, program);
+    return program;
   }
+
   return {
-    of,
+    async of(used: Used, action: AuditAction, processId: string): Promise<HelperUse> {
+      const program = programs.get(processId) ?? (await askProgram(used, processId));
+      return { action, details: { process_id: processId, program } };
+    },
     /** A start that is repeated has one entry, since the process is one. */
     start(action: AuditAction, id: string, command: Command): HelperUse {
-      programs.set(id, programOf(command));
-      return { ...of(action, id), id };
+      const program = programOf(command);
+      programs.set(id, program);
+      return { action, details: { process_id: id, program }, id };
     },
   };
 }
