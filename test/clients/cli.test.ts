@@ -154,7 +154,7 @@ describe.runIf(await requireServer("docker", probeEngine))("the command line", (
   test("opens a port, and forwards one to a local one", async () => {
     await sandbox.files.write("/tmp/site/index.html", "hello", { parents: true });
     await sandbox.commands.start(["httpd", "-f", "-p", "127.0.0.1:3000", "-h", "/tmp/site"]);
-    expect(await ok("port", "box", "3000", "-o", "name")).toMatch(/^http:\/\/\S+\n$/);
+    expect(await ok("port", "box", "3000", "-o", "name")).toMatch(/^https?:\/\/\S+\n$/);
     const forwarding = startSandgate(["forward", "box", "0:3000"], env);
     await forwarding.says("is forwarded");
     const port = /127\.0\.0\.1:(\d+)/.exec(forwarding.output())?.[1];
