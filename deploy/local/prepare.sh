@@ -67,12 +67,12 @@ install_debian() {
 engine() { "$node" deploy/local/src/engine.ts "$@"; }
 default_image=sandgate/default:$(sed -n 's/^  "version": "\(.*\)",$/\1/p' package.json)
 
-# Waits up to 30 seconds for the engine to answer.
+# Waits two minutes or more for the engine to answer: its first start on a slow machine takes long.
 await_engine() {
   tries=0
   until engine probe 2>/dev/null; do
     tries=$((tries + 1))
-    [ "$tries" -lt 60 ] || return 1
+    [ "$tries" -lt 240 ] || return 1
     sleep 0.5
   done
 }
@@ -97,7 +97,10 @@ prepare_engine() {
     # In a session of its own, so that it outlives the platform. One that the package's installation started already
     # wins.
     setsid dockerd >>/var/log/dockerd.log 2>&1 </dev/null &
-    await_engine || fail "Docker Engine does not answer: see /var/log/dockerd.log"
+    if ! await_engine; then
+      tail -n 20 /var/log/dockerd.log >&2
+      fail "Docker Engine does not answer: the last lines of /var/log/dockerd.log are above"
+    fi
   fi
 }
 

@@ -2,10 +2,12 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { expectError, expectStatus, uniqueName } from "./client.ts";
+import { requireSandboxHost } from "./sandbox-host.ts";
 import { openTarget, requireSettings, requireSuiteSettings, type Target, type Tenant } from "./target.ts";
 
 const takesSettings = await requireSettings();
 const hasSuiteSettings = await requireSuiteSettings();
+const hasSandboxHost = await requireSandboxHost();
 
 let target: Target;
 let owner: Tenant;
@@ -129,7 +131,7 @@ test("sandbox_name_conflict", async () => {
   expectStatus(await target.delete(`/sandboxes/${id}`, mine()), 204);
 });
 
-test.runIf(hasSuiteSettings)("sandbox_not_ready and provisioning_failed", async () => {
+test.runIf(hasSuiteSettings && hasSandboxHost)("sandbox_not_ready and provisioning_failed", async () => {
   // Nothing listens on this port, so it stays unready until its time is over.
   const { id: imageId } = expectStatus(
     await target.post(
