@@ -86,7 +86,10 @@ describe.runIf(isHere)("the Python client", () => {
     expect(await run(["-m", "tarfile", "-l", packages.sdist])).toMatch(/\/src\/sandgate\/py\.typed\s/);
     const requires = "from importlib.metadata import requires; print(requires('sandgate'))";
     expect(await run(["-c", requires])).toBe("['httpx<1,>=0.27']\n");
-    const page = await run(["-c", "from importlib.metadata import metadata; print(metadata('sandgate')['Description'])"]);
+    const page = await run([
+      "-c",
+      "from importlib.metadata import metadata; print(metadata('sandgate')['Description'])",
+    ]);
     expect(page).toMatch(/^# The Python client\n/);
     expect(page).not.toMatch(/\]\((?!https?:)/);
     // It is the installed one that is tested.
