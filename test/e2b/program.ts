@@ -1,6 +1,6 @@
 import { type IncomingMessage, request } from "node:http";
 import { text } from "node:stream/consumers";
-import { buildImage, openTestEngine } from "@sandgate/test-support/images";
+import { openSandboxHost } from "../conformance/sandbox-host.ts";
 import { type UsedPlatform, usePlatform } from "../platform/given.ts";
 import { unlimitedSandboxes } from "../platform/limits.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
@@ -17,7 +17,7 @@ export interface ProgramHost<P extends UsedPlatform = TestPlatform> {
   operator: Operator;
   /** The id of the image that a program gets that names none. */
   baseId: string;
-  /** What the engine calls it. */
+  /** What the host of sandboxes calls it. */
   baseReference: string;
   /** What a program sets to use the platform. */
   env: Record<string, string>;
@@ -41,7 +41,7 @@ export async function useProgramHost(): Promise<ProgramHost<UsedPlatform>> {
 }
 
 async function openHostOn<P extends UsedPlatform>(platform: P): Promise<ProgramHost<P>> {
-  const image = await buildImage(openTestEngine(), {
+  const image = await openSandboxHost().makeImage({
     command: ["sleep", "100000"],
     files: {
       "/etc/passwd": `${users}\n`,

@@ -1,5 +1,4 @@
 import { randomBytes } from "node:crypto";
-import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import {
   AuthenticationError,
@@ -14,10 +13,11 @@ import {
   TimeoutError,
 } from "e2b";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { requireSandboxHost } from "../conformance/sandbox-host.ts";
 import { askHost, domain, toKey, useProgramHost } from "./program.ts";
 import { installPackage, runProgram } from "./python-package.ts";
 
-const isAvailable = await requireServer("docker", probeEngine);
+const isAvailable = await requireSandboxHost();
 const hasPython = isAvailable && (await requireServer("python", installPackage));
 
 describe.runIf(isAvailable)("E2B's SDKs, unmodified", () => {

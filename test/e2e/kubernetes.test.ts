@@ -5,6 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { clusterHost, testSandboxesOn } from "../conformance/sandbox-host.ts";
 import { type RunningService, suiteSettings, testRunning } from "../conformance/target.ts";
 import { deployed } from "../deploy/cluster-rights.ts";
+import { settingsOfPrograms } from "../e2b/program.ts";
+import { testOn } from "../platform/given.ts";
 import { startOnCluster } from "../platform/on-cluster.ts";
 import { openOperator } from "../platform/operator.ts";
 import { isRemoved, linesOf, type PodsPlatform, reaches, registerImage, testPods } from "./pods.ts";
@@ -31,12 +33,13 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
       await startOnCluster(cluster, {
         collects: cluster.own !== undefined,
         helperRegistry: registryHost,
-        settings: suiteSettings,
+        settings: { ...settingsOfPrograms, ...suiteSettings },
       }),
       (each) => each.stop(),
     );
     ({ adminUrl } = local);
     service = { ...local, urls: [local.url] };
+    testOn({ ...local, stop: async () => {} });
     platform = {
       cluster,
       operator: await openOperator(local),
@@ -65,30 +68,26 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
 
   testRunning(() => service);
   testSandboxesOn(() => clusterHost({ kubectl: platform.cluster.kubectl, registry: registryHost }));
-  describe("life, as on an engine", async () => {
-    await import("../conformance/life.test.ts");
-  });
-  describe("commands, as on an engine", async () => {
-    await import("../conformance/commands.test.ts");
-  });
-  describe("terminals, as on an engine", async () => {
-    await import("../conformance/terminals.test.ts");
-  });
-  describe("files, as on an engine", async () => {
-    await import("../conformance/files.test.ts");
-  });
-  describe("archives and watches, as on an engine", async () => {
-    await import("../conformance/archives.test.ts");
-  });
-  describe("previews, as on an engine", async () => {
-    await import("../conformance/previews.test.ts");
-  });
-  describe("the audit log of use, as on an engine", async () => {
-    await import("../conformance/audit-of-use.test.ts");
-  });
-  describe("ports, as on an engine", async () => {
-    await import("../conformance/ports.test.ts");
-  });
+  const files = [
+    ["life", () => import("../conformance/life.test.ts")],
+    ["commands", () => import("../conformance/commands.test.ts")],
+    ["commands at limits", () => import("../conformance/command-limits.test.ts")],
+    ["terminals", () => import("../conformance/terminals.test.ts")],
+    ["files", () => import("../conformance/files.test.ts")],
+    ["archives and watches", () => import("../conformance/archives.test.ts")],
+    ["previews", () => import("../conformance/previews.test.ts")],
+    ["what opens and ends previews", () => import("../conformance/preview-ends.test.ts")],
+    ["ports", () => import("../conformance/ports.test.ts")],
+    ["those who read nothing", () => import("../conformance/stuck-readers.test.ts")],
+    ["what a tenant finds inside", () => import("../conformance/inside.test.ts")],
+    ["the audit log of use", () => import("../conformance/audit-of-use.test.ts")],
+    ["E2B's SDKs", () => import("../e2b/sdk.test.ts")],
+  ] as const;
+  for (const [what, load] of files) {
+    describe(`${what}, as on an engine`, async () => {
+      await load();
+    });
+  }
 
   test("all of that has left the sandboxes' network policy as it was made", async () => {
     const path = `/apis/networking.k8s.io/v1/namespaces/${deployed.sandboxes}/networkpolicies`;
