@@ -28,7 +28,7 @@ const places = {
   oneNineTwo: "192.168.77.5",
   shared: "100.64.77.5",
   benchmark: "198.18.77.5",
-  linkLocal: "169.254.77.77",
+  linkLocal: "169.254.79.79",
   resolver: "203.0.113.53",
   privateResolver: "10.199.7.53",
   otherResolver: "10.199.7.54",

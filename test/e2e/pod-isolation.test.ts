@@ -14,7 +14,7 @@ import { type Operator, openOperator } from "../platform/operator.ts";
 import { addOutsideAddress, listenAt, reachScript, type Target } from "../platform/reach.ts";
 
 /** Stands in for a cloud's metadata service, which is at another link-local address. */
-const linkLocal = "169.254.77.77";
+const linkLocal = "169.254.78.78";
 /** Processes that a pod may have: the node's setting. */
 const podPidsLimit = 128;
 
