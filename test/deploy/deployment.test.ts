@@ -1,5 +1,6 @@
 import { execFile, execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { cp, mkdir, symlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { callerNames, type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
@@ -221,6 +222,29 @@ describe("image", () => {
     expect(copied).toContain("facade");
     // A folder is kept with all that it has.
     expect(copied.filter((path) => !kept.some((each) => path === each || path?.startsWith(`${each}/`)))).toEqual([]);
+  });
+
+  test("builds the dashboard from what it copies for it, and packages", async () => {
+    await using copy = await createTempFolder();
+    const stages = dockerfile.split(/^FROM .*/m);
+    const [, manifests = "", , dashboard = ""] = stages;
+    for (const [, paths = "", to = ""] of `${manifests}${dashboard}`.matchAll(/^COPY (.+) (\S+)$/gm)) {
+      for (const path of paths.split(" ")) {
+        const filter = (file: string) => !/\/(node_modules|dist)$/.test(file);
+        await cp(join(root, path), join(copy.path, to.endsWith("/") ? path : to), { recursive: true, filter });
+      }
+    }
+    // The client is the one that was copied.
+    await mkdir(join(copy.path, "node_modules/@sandgate"), { recursive: true });
+    await symlink("../../clients/typescript", join(copy.path, "node_modules/@sandgate/client"));
+    for (const name of readdirSync(join(root, "node_modules"))) {
+      if (name === "@sandgate" || name.startsWith(".")) continue;
+      await symlink(join(root, "node_modules", name), join(copy.path, "node_modules", name));
+    }
+    expect(dashboard).toContain("&& node dashboard/build.ts\n");
+    await execute(process.execPath, [join(copy.path, "dashboard/build.ts")], { env: { PATH: process.env.PATH } });
+    const built = readFileSync(join(copy.path, "dashboard/dist/index.html"), "utf8");
+    expect(built).toMatch(/src="\.\/assets\/[^"]+\.js"/);
   });
 
   test("has the version that the deployments name", () => {
