@@ -33,7 +33,7 @@ export function openKubernetesRuntime(
     ...changes,
     pod: {
       cpuRequestMillis: 10,
-      diskMb: 64,
+      diskMb: 128,
       security: "baseline",
       userNamespaces: false,
       runtimeClass: undefined,
