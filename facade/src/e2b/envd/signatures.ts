@@ -23,6 +23,8 @@ export interface Signatures {
 /** A signature is by an access token that the request doesn't have: each that may use the sandbox is tried. */
 const maxSigners = 200;
 const signersAgeMs = 1_000;
+/** Of those asked for because a signature is by none that is known: by a token that was made meanwhile, or by nobody's. */
+const newSignersAgeMs = 100;
 /** Of the sandboxes whose signers are remembered. */
 const maxRemembered = 100;
 const operations: Readonly<Record<string, string>> = { GET: "read", HEAD: "read", POST: "write" };
@@ -34,7 +36,8 @@ export function createSignatures(o: {
 }): Signatures {
   const { names, places } = o;
   const { identity, workspace } = o.clients;
-  const cached = new LoadingCache<Signer[]>({ maxAgeMs: signersAgeMs, maxEntries: maxRemembered });
+  const known = new LoadingCache<Signer[]>({ maxAgeMs: signersAgeMs, maxEntries: maxRemembered });
+  const newest = new LoadingCache<Signer[]>({ maxAgeMs: newSignersAgeMs, maxEntries: maxRemembered });
 
   async function listSigners(sandboxId: string, requestId: string): Promise<Signer[]> {
     const call = asFacade({ requestId });
@@ -64,8 +67,11 @@ export function createSignatures(o: {
       const before = `${path}:${operations[request.method]}:${username}:`;
       const after = expiration === undefined ? "" : `:${expiration}`;
       const given = Buffer.from(signature);
-      const signers = await cached.get(sandboxId, () => listSigners(sandboxId, request.id));
-      const signer = signers.find(({ accessToken }) => isEqual(given, sign(before + accessToken + after)));
+      const findIn = async (signers: LoadingCache<Signer[]>) =>
+        (await signers.get(sandboxId, () => listSigners(sandboxId, request.id))).find(({ accessToken }) =>
+          isEqual(given, sign(before + accessToken + after)),
+        );
+      const signer = (await findIn(known)) ?? (await findIn(newest));
       if (!signer) {
         throw new DomainError("INVALID_TOKEN", "The signature is not valid.", {
           hint: "It holds for one path, operation, user and time, and as long as the API token that it was made with.",
