@@ -28,13 +28,20 @@ const projects = {
     include: [
       "services/telemetry/src/{service,replicas}.test.ts",
       "services/telemetry/src/docker/samplers.test.ts",
-      "test/{conformance,e2b,e2e}/*.test.ts",
-      "test/clients/{typescript,cli,mcp,faults,python,examples}*.test.ts",
-      "test/browser/{dashboard,live-reload}*.test.ts",
+      "test/{conformance,e2e}/*.test.ts",
       "test/fault/{engine,internal-error,upstream-error}.test.ts",
       "test/contract/runtime.docker.test.ts",
     ],
     exclude: kubernetes,
+  },
+  /** What people and programs use the platform with, in front of that engine. */
+  programs: {
+    maxWorkers: 2,
+    include: [
+      "test/e2b/*.test.ts",
+      "test/clients/{typescript,cli,mcp,faults,python,examples}*.test.ts",
+      "test/browser/{dashboard,live-reload}*.test.ts",
+    ],
   },
   kubernetes: {
     maxWorkers: 2,

@@ -101,8 +101,7 @@ for attempt in 1 2 3; do
   if [ "$attempt" = 3 ]; then say "suites that need nats-server will be skipped"; else sleep 2; fi
 done
 
-# The projects of vitest.config.ts, two at a time: those that use the container engine or start most processes one after
-# the other.
+# The projects of vitest.config.ts, two at a time, in rows that take about as long as each other.
 results=$(mktemp -d)
 run_projects() {
   projects=$1
@@ -114,7 +113,7 @@ run_projects() {
 }
 {
   run_projects "engine distributed" "$@" &
-  run_projects "unit kubernetes" "$@" &
+  run_projects "unit programs kubernetes" "$@" &
   wait
 } 2>&1 | cat
 counts=$("$node" test/count-results.ts "$results"/*.json) || counts="0 1 0"

@@ -18,6 +18,6 @@ fi
 if [ "${1:-}" = clients ]; then
   shift
   export SANDGATE_FAULT_SANDBOXES="${SANDGATE_FAULT_SANDBOXES:-1000}"
-  exec vitest run --project engine test/clients/faults "$@"
+  exec vitest run --project programs test/clients/faults "$@"
 fi
 exec vitest run --project distributed test/fault/distributed "$@"
