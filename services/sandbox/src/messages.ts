@@ -10,7 +10,7 @@ import {
 } from "@sandgate/proto/sandbox/v1/sandbox";
 import { checkCommandOfSandbox } from "./domain/commands.ts";
 import { checkEnv } from "./domain/env.ts";
-import { checkName, generateName } from "./domain/names.ts";
+import { checkName } from "./domain/names.ts";
 import { type Preview, previewEndOf } from "./domain/previews.ts";
 import {
   lastUseOf,
@@ -81,7 +81,7 @@ export function toRequested(request: ProvisionSandboxRequest): Requested {
   checkEnv(env);
   const envNames = Object.keys(env).sort();
   return {
-    name: name || generateName(),
+    name,
     labels,
     ...(command.length > 0 && { command }),
     ...(envNames.length > 0 && { envNames }),

@@ -13,10 +13,17 @@ import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_reg
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { test } from "@sandgate/test-support/test";
-import { expect } from "vitest";
+import { expect, vi } from "vitest";
 import { openEnv } from "./domain/env.ts";
 import { sandboxService } from "./service.ts";
 import { openSqliteStore } from "./store/store.sqlite.ts";
+
+/** The next names that are generated. */
+const { names } = vi.hoisted(() => ({ names: [] as string[] }));
+vi.mock("./domain/names.ts", async (importOriginal) => {
+  const original = await importOriginal<typeof import("./domain/names.ts")>();
+  return { ...original, generateName: () => names.shift() ?? original.generateName() };
+});
 
 const logger = createLogger({ service: "sandbox", level: "silent" });
 
@@ -85,6 +92,16 @@ test("below the reserve of free disk nothing is provisioned, and the rest goes o
   const { sandboxes } = await client.listSandboxes({}, asMember);
   expect(sandboxes.map(({ id }) => id)).toEqual([sandbox?.id]);
   await client.stopSandbox({ idOrName: sandbox?.id ?? "" }, asMember);
+  await close();
+});
+
+test("a generated name that is taken is replaced, and one that was asked for is a conflict", async ({ folder }) => {
+  const { client, close } = await open(folder, {});
+  const provision = async (name = "") =>
+    (await client.provisionSandbox({ imageId: newId(), name }, asMember)).sandbox?.name;
+  names.push("bold-dune-1", "bold-dune-1", "bold-dune-2");
+  expect([await provision(), await provision()]).toEqual(["bold-dune-1", "bold-dune-2"]);
+  await expect(provision("bold-dune-2")).rejects.toMatchObject({ reason: "SANDBOX_NAME_CONFLICT" });
   await close();
 });
 

@@ -145,7 +145,7 @@ export function hasEnded(state: SandboxState): boolean {
   return state === "stopped" || state === "failed";
 }
 
-/** What the user who provisions a sandbox decides about it. */
+/** What the user who provisions a sandbox decides about it. An empty name: one is generated. */
 export type Requested = Pick<Sandbox, "name" | "labels" | "command" | "envNames" | "ttlSeconds" | "idleTimeoutSeconds">;
 
 /** About what a record without labels takes in a database with its indexes. */

@@ -1,5 +1,5 @@
 import type { Client } from "@connectrpc/connect";
-import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { DomainError, hasReason, invalid } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { type Call, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
@@ -7,6 +7,7 @@ import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { ImageRegistryService, ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { type Env, sealEnv } from "../domain/env.ts";
+import { generateName } from "../domain/names.ts";
 import type { Quotas } from "../domain/quota.ts";
 import { acceptSandbox, type ImageSnapshot, type Requested, type Sandbox } from "../domain/sandbox.ts";
 import { sandboxProvisioned } from "../events.ts";
@@ -50,18 +51,28 @@ export async function provisionSandbox(
   ]);
   if (!image) throw new DomainError("IMAGE_NOT_FOUND", "There is no such image.");
   checkTtl(o.requested, image);
-  const sandbox = acceptSandbox({
-    ...o.requested,
-    id: newId(),
-    workspaceId: workspaceOf(call),
-    image: toSnapshot(image),
-    createdBy: userOf(call).id,
-    now: new Date(),
-  });
-  const events = [sandboxProvisioned(call, sandbox)];
-  const record = await o.recordFor(sandbox);
-  const sealedEnv = sandbox.envNames && sealEnv(context.keyring, sandbox, o.env);
-  await store.sandboxes.create(sandbox, { quotaOwner, quotas, events, record, sealedEnv }, signal);
+  const create = async (name: string): Promise<Sandbox> => {
+    const sandbox = acceptSandbox({
+      ...o.requested,
+      name,
+      id: newId(),
+      workspaceId: workspaceOf(call),
+      image: toSnapshot(image),
+      createdBy: userOf(call).id,
+      now: new Date(),
+    });
+    const events = [sandboxProvisioned(call, sandbox)];
+    const record = await o.recordFor(sandbox);
+    const sealedEnv = sandbox.envNames && sealEnv(context.keyring, sandbox, o.env);
+    await store.sandboxes.create(sandbox, { quotaOwner, quotas, events, record, sealedEnv }, signal);
+    return sandbox;
+  };
+  const sandbox = await (o.requested.name
+    ? create(o.requested.name)
+    : create(generateName()).catch((error: unknown) => {
+        if (hasReason(error, "SANDBOX_NAME_CONFLICT")) return create(generateName());
+        throw error;
+      }));
   // The replica that has its shard goes to work.
   changes.announce(sandbox.id);
   return sandbox;
