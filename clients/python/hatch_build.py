@@ -1,4 +1,4 @@
-"""Makes the page of docs the package's own, without its links to other pages, which no package index has."""
+"""Makes docs/python.md the README of the package, without links to pages that no package index has."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 class CustomMetadataHook(MetadataHookInterface):
     def update(self, metadata: dict) -> None:
-        """Sets `readme`. A sdist has the page as README.md."""
+        """Sets `readme`. An sdist has the page as README.md."""
         own = Path(self.root, "README.md")
         page = own if own.exists() else Path(self.root, "../../docs/python.md")
         text = re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", page.read_text(encoding="utf-8"))

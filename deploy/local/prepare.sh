@@ -67,7 +67,7 @@ install_debian() {
 engine() { "$node" deploy/local/src/engine.ts "$@"; }
 default_image=sandgate/default:$(sed -n 's/^  "version": "\(.*\)",$/\1/p' package.json)
 
-# Waits two minutes or more for the engine to answer: its first start on a slow machine takes long.
+# Waits at least two minutes for the engine to answer: its first start takes long on a slow machine.
 await_engine() {
   tries=0
   until engine probe 2>/dev/null; do

@@ -30,6 +30,11 @@ const files = [
  * of them.
  */
 export function describeSuite(): void {
+  describeFiles(files);
+}
+
+/** Other test files within the file that calls this, each in a suite of this name. */
+export function describeFiles(files: readonly (readonly [what: string, load: () => Promise<unknown>])[]): void {
   for (const [what, load] of files) {
     describe(what, async () => {
       await load();

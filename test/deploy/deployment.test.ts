@@ -226,11 +226,10 @@ describe("image", () => {
 
   test("builds the dashboard from what it copies for it, and packages", async () => {
     await using copy = await createTempFolder();
-    const stages = dockerfile.split(/^FROM .*/m);
-    const [, manifests = "", , dashboard = ""] = stages;
+    const [, manifests = "", , dashboard = ""] = dockerfile.split(/^FROM .*/m);
+    const filter = (file: string) => !/\/(node_modules|dist)$/.test(file);
     for (const [, paths = "", to = ""] of `${manifests}${dashboard}`.matchAll(/^COPY (.+) (\S+)$/gm)) {
       for (const path of paths.split(" ")) {
-        const filter = (file: string) => !/\/(node_modules|dist)$/.test(file);
         await cp(join(root, path), join(copy.path, to.endsWith("/") ? path : to), { recursive: true, filter });
       }
     }

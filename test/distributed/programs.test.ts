@@ -5,6 +5,7 @@ import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
+import { describeFiles } from "../conformance/suite.ts";
 import { settingsOfPrograms } from "../e2b/program.ts";
 import { openBalancer } from "../platform/distributed/balancer.ts";
 import { requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
@@ -40,7 +41,7 @@ describe.runIf(isAvailable)("on several replicas", () => {
   });
   afterAll(() => running.disposeAsync());
 
-  const files = [
+  describeFiles([
     ["the TypeScript client", () => import("../clients/typescript.test.ts")],
     ["the Python client", () => import("../clients/python.test.ts")],
     ["the command line", () => import("../clients/cli.test.ts")],
@@ -48,10 +49,5 @@ describe.runIf(isAvailable)("on several replicas", () => {
     ["E2B's SDKs", () => import("../e2b/sdk.test.ts")],
     // Leaves the operator with a second factor.
     ["the command line in a terminal", () => import("../clients/cli-terminal.test.ts")],
-  ] as const;
-  for (const [what, load] of files) {
-    describe(what, async () => {
-      await load();
-    });
-  }
+  ]);
 });

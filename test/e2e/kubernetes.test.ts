@@ -3,6 +3,7 @@ import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { clusterHost, testSandboxesOn } from "../conformance/sandbox-host.ts";
+import { describeFiles } from "../conformance/suite.ts";
 import { type RunningService, suiteSettings, testRunning } from "../conformance/target.ts";
 import { deployed } from "../deploy/cluster-rights.ts";
 import { settingsOfPrograms } from "../e2b/program.ts";
@@ -68,7 +69,7 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
 
   testRunning(() => service);
   testSandboxesOn(() => clusterHost({ kubectl: platform.cluster.kubectl, registry: registryHost }));
-  const files = [
+  describeFiles([
     ["life", () => import("../conformance/life.test.ts")],
     ["commands", () => import("../conformance/commands.test.ts")],
     ["commands at limits", () => import("../conformance/command-limits.test.ts")],
@@ -82,12 +83,7 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
     ["what a tenant finds inside", () => import("../conformance/inside.test.ts")],
     ["the audit log of use", () => import("../conformance/audit-of-use.test.ts")],
     ["E2B's SDKs", () => import("../e2b/sdk.test.ts")],
-  ] as const;
-  for (const [what, load] of files) {
-    describe(`${what}, as on an engine`, async () => {
-      await load();
-    });
-  }
+  ]);
 
   test("all of that has left the sandboxes' network policy as it was made", async () => {
     const path = `/apis/networking.k8s.io/v1/namespaces/${deployed.sandboxes}/networkpolicies`;

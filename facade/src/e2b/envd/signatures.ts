@@ -23,7 +23,7 @@ export interface Signatures {
 /** A signature is by an access token that the request doesn't have: each that may use the sandbox is tried. */
 const maxSigners = 200;
 const signersAgeMs = 1_000;
-/** Of those asked for because a signature is by none that is known: by a token that was made meanwhile, or by nobody's. */
+/** Of the list that is read for a signature by none of the known signers: its token may be newer than they are. */
 const newSignersAgeMs = 100;
 /** Of the sandboxes whose signers are remembered. */
 const maxRemembered = 100;
@@ -67,10 +67,9 @@ export function createSignatures(o: {
       const before = `${path}:${operations[request.method]}:${username}:`;
       const after = expiration === undefined ? "" : `:${expiration}`;
       const given = Buffer.from(signature);
+      const isSigner = ({ accessToken }: Signer) => isEqual(given, sign(before + accessToken + after));
       const findIn = async (signers: LoadingCache<Signer[]>) =>
-        (await signers.get(sandboxId, () => listSigners(sandboxId, request.id))).find(({ accessToken }) =>
-          isEqual(given, sign(before + accessToken + after)),
-        );
+        (await signers.get(sandboxId, () => listSigners(sandboxId, request.id))).find(isSigner);
       const signer = (await findIn(known)) ?? (await findIn(newest));
       if (!signer) {
         throw new DomainError("INVALID_TOKEN", "The signature is not valid.", {

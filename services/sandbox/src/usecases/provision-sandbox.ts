@@ -67,12 +67,10 @@ export async function provisionSandbox(
     await store.sandboxes.create(sandbox, { quotaOwner, quotas, events, record, sealedEnv }, signal);
     return sandbox;
   };
-  const sandbox = await (o.requested.name
-    ? create(o.requested.name)
-    : create(generateName()).catch((error: unknown) => {
-        if (hasReason(error, "SANDBOX_NAME_CONFLICT")) return create(generateName());
-        throw error;
-      }));
+  const sandbox = await create(o.requested.name || generateName()).catch((error: unknown) => {
+    if (o.requested.name || !hasReason(error, "SANDBOX_NAME_CONFLICT")) throw error;
+    return create(generateName());
+  });
   // The replica that has its shard goes to work.
   changes.announce(sandbox.id);
   return sandbox;
