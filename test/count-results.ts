@@ -3,26 +3,34 @@ import { readFileSync } from "node:fs";
 /** The parts of Vitest's JSON report that are counted; its suites are files. */
 interface Report {
   numPassedTests: number;
-  numFailedTests: number;
   numPendingTests: number;
   numTodoTests: number;
-  testResults: { status: string; assertionResults: { status: string }[] }[];
+  testResults: {
+    name: string;
+    status: string;
+    message: string;
+    assertionResults: { status: string; fullName: string; failureMessages: string[] }[];
+  }[];
 }
 
 /**
- * Prints "passed failed skipped" of the reports named by the arguments. A file that failed outside its tests counts as
- * one failure, and so does a run without any test.
+ * Prints "passed failed skipped" of the reports named by the arguments, and on standard error each failure with its
+ * cause. A file that failed outside its tests counts as one failure, and so does a run without any test.
  */
 const reports = process.argv.slice(2).map((file) => JSON.parse(readFileSync(file, "utf8")) as Report);
 const sum = (count: (report: Report) => number) => reports.reduce((total, report) => total + count(report), 0);
-const brokenFiles = sum(
-  ({ testResults }) =>
-    testResults.filter(
-      (file) => file.status === "failed" && !file.assertionResults.some((test) => test.status === "failed"),
-    ).length,
-);
+const failures = reports
+  .flatMap(({ testResults }) => testResults)
+  .filter((file) => file.status === "failed")
+  .flatMap((file) => {
+    const failedTests = file.assertionResults.filter((test) => test.status === "failed");
+    return failedTests.length === 0
+      ? [`${file.name}\n${file.message}`]
+      : failedTests.map((test) => `${file.name}: ${test.fullName}\n${test.failureMessages.join("\n")}`);
+  });
 const passed = sum(({ numPassedTests }) => numPassedTests);
 const skipped = sum(({ numPendingTests, numTodoTests }) => numPendingTests + numTodoTests);
 const isEmpty = sum(({ testResults }) => testResults.length) === 0;
-const failed = sum(({ numFailedTests }) => numFailedTests) + brokenFiles + (isEmpty ? 1 : 0);
-process.stdout.write(`${passed} ${failed} ${skipped}\n`);
+if (isEmpty) failures.push("no test was run");
+for (const failure of failures) process.stderr.write(`FAILED   ${failure}\n`);
+process.stdout.write(`${passed} ${failures.length} ${skipped}\n`);

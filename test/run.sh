@@ -8,10 +8,12 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 skipped=0
+failures=
 finish() {
   status=$?
   [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
   rm -rf "${results:-}"
+  [ -z "$failures" ] || printf '%s' "$failures"
   echo "$passed passed, $failed failed, $skipped skipped"
   exit $((failed > 0))
 }
@@ -40,8 +42,11 @@ check() {
       ;;
     *)
       failed=$((failed + 1))
-      echo "FAILED   $name"
-      printf '%s\n' "$output"
+      failure="FAILED   $name
+$output
+"
+      printf '%s' "$failure"
+      failures=$failures$failure
       ;;
   esac
 }
@@ -120,7 +125,11 @@ counts=$("$node" test/count-results.ts "$results"/*.json) || counts="0 1 0"
 # shellcheck disable=SC2086 # three numbers
 set -- $counts
 # Vitest also fails for what belongs to no test, an unhandled rejection for one.
-[ -z "$(find "$results" -name "*.failed")" ] || [ "$2" != 0 ] || set -- "$1" 1 "$3"
+if [ -n "$(find "$results" -name "*.failed")" ] && [ "$2" = 0 ]; then
+  failures="${failures}FAILED   outside of all tests, see above: $(cd "$results" && echo ./*.failed)
+"
+  set -- "$1" 1 "$3"
+fi
 passed=$((passed + $1))
 failed=$((failed + $2))
 skipped=$((skipped + $3))
