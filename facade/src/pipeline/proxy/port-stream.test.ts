@@ -123,6 +123,21 @@ describe.each(["memory", "HTTP/2"] as const)("a connection over %s", (kind) => {
     server.close();
   });
 
+  test("the server's end ends it, though the server takes nothing of what is written", async () => {
+    const server = await listen((socket) => {
+      socket.pause();
+      setTimeout(() => socket.end("bye"), 300);
+    });
+    const stream = open();
+    const closed = once(stream, "close");
+    stream.resume();
+    const chunk = randomBytes(64 * 1024);
+    while (stream.write(chunk)) await new Promise(setImmediate);
+    await closed;
+    expect(stream.writableFinished).toBe(true);
+    server.close();
+  });
+
   test("whoever reads nothing holds the sender, either way", async () => {
     let taken = 0;
     // It can't be compressed.

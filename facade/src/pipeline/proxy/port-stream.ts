@@ -13,7 +13,7 @@ interface Received {
     | { case: undefined; value?: undefined };
 }
 
-/** How long the end of a connection may take to reach the sandbox once both sides have ended. */
+/** How long a call may take to end once the server has ended its side. */
 const endMs = 1_000;
 const bufferBytes = 64 * 1024;
 /** Of one message. The contract takes more. */
@@ -35,6 +35,9 @@ export class PortStream<Start = unknown> extends Duplex {
   bytesRead = 0;
   bytesWritten = 0;
   readonly #call = new AbortController();
+  readonly #received: Promise<void>;
+  /** The server has ended its side: what is still written goes nowhere. */
+  #isOver = false;
   #written: Written | undefined;
   #onWritten: (() => void) | undefined;
   #onRead: (() => void) | undefined;
@@ -44,7 +47,7 @@ export class PortStream<Start = unknown> extends Duplex {
     call: (requests: AsyncIterable<Sent<Start>>, options: CallOptions) => AsyncIterable<Received>,
   ) {
     super({ allowHalfOpen: false, readableHighWaterMark: bufferBytes, writableHighWaterMark: bufferBytes });
-    void this.#receive(call(this.#send(start), { signal: this.#call.signal, timeoutMs: 0 }));
+    this.#received = this.#receive(call(this.#send(start), { signal: this.#call.signal, timeoutMs: 0 }));
   }
 
   override _write(data: Uint8Array, _encoding: BufferEncoding, taken: () => void): void {
@@ -61,8 +64,9 @@ export class PortStream<Start = unknown> extends Duplex {
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    if (error === null && this.readableEnded && this.writableFinished) {
-      setTimeout(() => this.#call.abort(), endMs).unref();
+    if (this.#isOver) {
+      const limit = setTimeout(() => this.#call.abort(), endMs).unref();
+      void this.#received.then(() => clearTimeout(limit));
     } else {
       this.#call.abort();
     }
@@ -75,13 +79,28 @@ export class PortStream<Start = unknown> extends Duplex {
   ref(): void {}
 
   #pass(written: Written): void {
+    if (this.#isOver) return written.taken();
     this.#written = written;
     this.#onWritten?.();
   }
 
+  #take(): void {
+    const written = this.#written;
+    this.#written = undefined;
+    written?.taken();
+  }
+
+  #end(): void {
+    if (this.#isOver || this.destroyed) return;
+    this.#isOver = true;
+    this.#take();
+    this.#onWritten?.();
+    this.push(null);
+  }
+
   async *#send(start: Start): AsyncGenerator<Sent<Start>> {
     yield { part: { case: "start", value: start } };
-    while (!this.destroyed) {
+    while (!this.destroyed && !this.#isOver) {
       const written = this.#written;
       if (!written) {
         await new Promise<void>((resolve) => {
@@ -89,8 +108,7 @@ export class PortStream<Start = unknown> extends Duplex {
         });
         continue;
       }
-      this.#written = undefined;
-      const { data, taken } = written;
+      const { data } = written;
       try {
         if (!data) yield { part: { case: "eof", value: true } };
         for (let at = 0; data && at < data.length; at += maxPartBytes) {
@@ -98,7 +116,7 @@ export class PortStream<Start = unknown> extends Duplex {
         }
       } finally {
         // Whoever sends has asked for more, or wants no more.
-        taken();
+        if (this.#written === written) this.#take();
       }
       if (!data) return;
     }
@@ -109,7 +127,7 @@ export class PortStream<Start = unknown> extends Duplex {
       for await (const { part } of parts) {
         if (this.#call.signal.aborted) return;
         if (part.case === "connected") this.emit("connect");
-        else if (part.case === "eof") this.push(null);
+        else if (part.case === "eof") this.#end();
         else if (part.case === "data") {
           this.bytesRead += part.value.length;
           if (this.push(bufferOf(part.value))) continue;
@@ -118,7 +136,7 @@ export class PortStream<Start = unknown> extends Duplex {
           });
         }
       }
-      if (!this.destroyed && !this.readableEnded) this.push(null);
+      this.#end();
     } catch (error) {
       // The transport throws DomainErrors.
       this.destroy(error as Error);

@@ -158,8 +158,8 @@ export const PortService: GenService<{
     output: typeof ListListeningResponseSchema;
   },
   /**
-   * One TCP connection to 127.0.0.1, else ::1. First `port`, answered by `connected`; then data both ways. Either side ends
-   * its direction with `eof`; the call ends when both have, and with ABORTED when the server resets the connection.
+   * One TCP connection to 127.0.0.1, else ::1. First `port`, answered by `connected`; then data both ways. The caller ends
+   * its direction with `eof`; the call ends with the server's `eof`, and with ABORTED when it resets the connection.
    *
    * @generated from rpc sandgate.helper.v1.PortService.Connect
    */

@@ -246,8 +246,9 @@ export const PortService: GenService<{
     output: typeof ListListeningResponseSchema;
   },
   /**
-   * One TCP connection. First `start`, answered by `connected`; then data both ways. Either side ends its direction with
-   * `eof`. UPSTREAM_ERROR when nothing listens on the port, and when the server resets the connection.
+   * One TCP connection. First `start`, answered by `connected`; then data both ways. The caller ends its direction with
+   * `eof`; the call ends with the server's. UPSTREAM_ERROR when nothing listens on the port, and when the server resets the
+   * connection.
    *
    * @generated from rpc sandgate.sandbox.v1.PortService.ConnectPort
    */

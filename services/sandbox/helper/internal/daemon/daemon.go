@@ -23,12 +23,13 @@ import (
 	"sandgate/helper/internal/port"
 	"sandgate/helper/internal/process"
 	"sandgate/helper/internal/reaper"
+	"sandgate/helper/internal/response"
 	"sandgate/helper/internal/userdb"
 )
 
 const (
 	// Grows with every change of the contract.
-	version = 3
+	version = 4
 	// Where `dial` puts the listening socket.
 	listenerDescriptor = 3
 	threads            = 16
@@ -91,13 +92,15 @@ func newServer(surroundings process.Surroundings, pool *reaper.Pool) *http.Serve
 		Uid: int32(os.Geteuid()), Gid: int32(os.Getegid()), Cwd: surroundings.Cwd,
 	}}, options...))
 	processes := process.NewService(surroundings, pool)
-	mux.Handle(helperv1connect.NewProcessServiceHandler(processes, options...))
-	mux.Handle(helperv1connect.NewPortServiceHandler(port.NewService(processes.Reapers), options...))
+	path, handler := helperv1connect.NewProcessServiceHandler(processes, options...)
+	mux.Handle(path, response.Held(handler))
+	path, handler = helperv1connect.NewPortServiceHandler(port.NewService(processes.Reapers), options...)
+	mux.Handle(path, response.Held(handler))
 	mux.Handle(helperv1connect.NewFileServiceHandler(file.NewService(surroundings.Cwd, surroundings.Users), options...))
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:   process.WithResponseControl(mux),
+		Handler:   mux,
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
 			// A call whose data is not taken holds no other: together they may send what each of them may.

@@ -22,6 +22,7 @@ import (
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/helperv1/helperv1connect"
 	"sandgate/helper/internal/proctree"
+	"sandgate/helper/internal/response"
 )
 
 const (
@@ -57,38 +58,32 @@ func (service *Service) Connect(ctx context.Context, stream *connect.BidiStream[
 	if err := stream.Send(&helperv1.ConnectResponse{Part: &helperv1.ConnectResponse_Connected{Connected: true}}); err != nil {
 		return err
 	}
-	sent := make(chan error, 1)
 	go func() {
-		err := toServer(stream, server)
-		if err != nil {
+		if toServer(stream, server) != nil {
 			// Its answers can't be taken any more either.
 			server.Close()
 		}
-		sent <- err
 	}()
+	flush := response.ControlOf(ctx).Flush
+	_ = server.SetReadDeadline(time.Now().Add(response.MaxHold))
 	buffer := make([]byte, chunkBytes)
 	for {
 		count, err := server.Read(buffer)
+		_ = server.SetReadDeadline(time.Time{})
 		if count > 0 {
 			if err := stream.Send(&helperv1.ConnectResponse{Part: &helperv1.ConnectResponse_Data{Data: buffer[:count]}}); err != nil {
 				return err
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			break
+			return stream.Send(&helperv1.ConnectResponse{Part: &helperv1.ConnectResponse_Eof{Eof: true}})
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return connect.NewError(connect.CodeAborted, errors.New("the connection was broken off"))
 		}
-	}
-	if err := stream.Send(&helperv1.ConnectResponse{Part: &helperv1.ConnectResponse_Eof{Eof: true}}); err != nil {
-		return err
-	}
-	select {
-	case err := <-sent:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+		if err := flush(); err != nil {
+			return err
+		}
 	}
 }
 

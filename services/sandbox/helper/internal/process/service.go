@@ -13,6 +13,7 @@ import (
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/helperv1/helperv1connect"
 	"sandgate/helper/internal/reaper"
+	"sandgate/helper/internal/response"
 )
 
 const (
@@ -32,29 +33,35 @@ func NewService(surroundings Surroundings, pool *reaper.Pool) *Service {
 	return &Service{table: newTable(surroundings, pool)}
 }
 
-type responseControl struct{}
-
-// WithResponseControl lets streams that nobody reads be cut off.
-func WithResponseControl(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-		control := http.NewResponseController(response)
-		handler.ServeHTTP(response, request.WithContext(context.WithValue(request.Context(), responseControl{}, control)))
-	})
+// eventStream sends events, each call within maxStall. The server sends what is not flushed when the handler returns.
+type eventStream struct {
+	control *http.ResponseController
+	stalled *time.Timer
+	write   func(*helperv1.OutputEvent) error
 }
 
-// limitStall makes each send fail that waits for its reader too long.
-func limitStall[Message any](ctx context.Context, send func(*Message) error) func(*Message) error {
-	control, set := ctx.Value(responseControl{}).(*http.ResponseController)
-	if !set {
-		return send
-	}
+func openStream(ctx context.Context, write func(*helperv1.OutputEvent) error) *eventStream {
+	control := response.ControlOf(ctx)
 	stalled := time.AfterFunc(maxStall, func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) })
 	stalled.Stop()
-	return func(message *Message) error {
-		stalled.Reset(maxStall)
-		defer stalled.Stop()
-		return send(message)
-	}
+	return &eventStream{control: control, stalled: stalled, write: write}
+}
+
+func (stream *eventStream) limited(work func() error) error {
+	stream.stalled.Reset(maxStall)
+	defer stream.stalled.Stop()
+	return work()
+}
+
+func (stream *eventStream) send(event *helperv1.OutputEvent) error {
+	return stream.limited(func() error { return stream.write(event) })
+}
+
+func (stream *eventStream) flush() error { return stream.limited(stream.control.Flush) }
+
+// close limits what the server does by itself.
+func (stream *eventStream) close() {
+	_ = stream.control.SetWriteDeadline(time.Now().Add(maxStall))
 }
 
 func (service *Service) Start(_ context.Context, request *helperv1.StartRequest) (*helperv1.StartResponse, error) {
@@ -94,28 +101,46 @@ func (service *Service) Wait(ctx context.Context, request *helperv1.WaitRequest)
 }
 
 // follow sends the output after an offset, and `exit` as the last.
-func follow(ctx context.Context, p *process, after int64, send func(*helperv1.OutputEvent) error) error {
+func follow(ctx context.Context, p *process, after int64, stream *eventStream) error {
 	defer p.follow()()
 	reading := p.out.read(after, true)
 	defer reading.close()
+	hold := time.NewTimer(response.MaxHold)
+	defer hold.Stop()
+	isFlushed := true
 	for {
-		next, there, err := reading.next(ctx)
-		if err != nil {
-			return err
-		}
-		if !there {
-			select {
-			case <-p.ended:
-			case <-ctx.Done():
-				return ctx.Err()
+		next, there, done, changed := reading.peek()
+		if there {
+			if err := stream.send(event(next)); err != nil {
+				return err
 			}
-			return send(&helperv1.OutputEvent{Offset: next.offset, Event: &helperv1.OutputEvent_Exit{Exit: p.record()}})
+			reading.took(next.offset)
+			isFlushed = false
+			continue
 		}
-		if err := send(event(next)); err != nil {
-			return err
+		if done {
+			return sendExit(p, next.offset, stream)
 		}
-		reading.took(next.offset)
+		if !isFlushed {
+			if err := stream.flush(); err != nil {
+				return err
+			}
+			isFlushed = true
+		}
+		select {
+		case <-changed:
+		case <-hold.C:
+			isFlushed = false
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+}
+
+// sendExit is for a process whose output has ended, as it is about to.
+func sendExit(p *process, offset int64, stream *eventStream) error {
+	<-p.ended
+	return stream.send(&helperv1.OutputEvent{Offset: offset, Event: &helperv1.OutputEvent_Exit{Exit: p.record()}})
 }
 
 func event(next piece) *helperv1.OutputEvent {
@@ -138,19 +163,19 @@ func (service *Service) Run(ctx context.Context, request *helperv1.RunRequest, s
 			}
 		}()
 	}
-	send := limitStall(ctx, stream.Send)
-	start := &helperv1.OutputEvent{Event: &helperv1.OutputEvent_Start{Start: p.record()}}
-	if err := send(&helperv1.RunResponse{Event: start}); err != nil {
-		return err
-	}
 	limit := &firstBytes{limit: request.MaxOutputBytes}
-	return follow(ctx, p, 0, func(event *helperv1.OutputEvent) error {
+	events := openStream(ctx, func(event *helperv1.OutputEvent) error {
 		response := &helperv1.RunResponse{Event: event}
 		if request.MaxOutputBytes > 0 && !limit.keep(response) {
 			return nil
 		}
-		return send(response)
+		return stream.Send(response)
 	})
+	defer events.close()
+	if err := events.send(&helperv1.OutputEvent{Event: &helperv1.OutputEvent_Start{Start: p.record()}}); err != nil {
+		return err
+	}
+	return follow(ctx, p, 0, events)
 }
 
 // firstBytes keeps so many of each stream.
@@ -185,18 +210,18 @@ func (service *Service) ReadOutput(ctx context.Context, request *helperv1.ReadOu
 	if err != nil {
 		return err
 	}
-	limited := limitStall(ctx, stream.Send)
-	send := func(event *helperv1.OutputEvent) error {
-		return limited(&helperv1.ReadOutputResponse{Event: event})
-	}
+	events := openStream(ctx, func(event *helperv1.OutputEvent) error {
+		return stream.Send(&helperv1.ReadOutputResponse{Event: event})
+	})
+	defer events.close()
 	if request.Follow {
-		return follow(ctx, p, request.After, send)
+		return follow(ctx, p, request.After, events)
 	}
-	return page(ctx, p, request, send)
+	return page(ctx, p, request, events)
 }
 
 // page sends what there is after an offset.
-func page(ctx context.Context, p *process, request *helperv1.ReadOutputRequest, send func(*helperv1.OutputEvent) error) error {
+func page(ctx context.Context, p *process, request *helperv1.ReadOutputRequest, stream *eventStream) error {
 	reading := p.out.read(request.After, false)
 	defer reading.close()
 	waiting, stop := context.WithTimeout(ctx, time.Duration(request.WaitMs)*time.Millisecond)
@@ -215,15 +240,14 @@ func page(ctx context.Context, p *process, request *helperv1.ReadOutputRequest, 
 				next.offset -= over
 			}
 		}
-		if err := send(event(next)); err != nil {
+		if err := stream.send(event(next)); err != nil {
 			return err
 		}
 		sent += int64(len(next.data))
 		reading.took(next.offset)
 	}
 	if _, _, done, _ := reading.peek(); done {
-		<-p.ended
-		return send(&helperv1.OutputEvent{Offset: reading.offset, Event: &helperv1.OutputEvent_Exit{Exit: p.record()}})
+		return sendExit(p, reading.offset, stream)
 	}
 	return nil
 }

@@ -43,8 +43,8 @@ const (
 // PortServiceClient is a client for the sandgate.helper.v1.PortService service.
 type PortServiceClient interface {
 	ListListening(context.Context, *helperv1.ListListeningRequest) (*helperv1.ListListeningResponse, error)
-	// One TCP connection to 127.0.0.1, else ::1. First `port`, answered by `connected`; then data both ways. Either side ends
-	// its direction with `eof`; the call ends when both have, and with ABORTED when the server resets the connection.
+	// One TCP connection to 127.0.0.1, else ::1. First `port`, answered by `connected`; then data both ways. The caller ends
+	// its direction with `eof`; the call ends with the server's `eof`, and with ABORTED when it resets the connection.
 	Connect(context.Context) (*connect.BidiStreamForClientSimple[helperv1.ConnectRequest, helperv1.ConnectResponse], error)
 }
 
@@ -98,8 +98,8 @@ func (c *portServiceClient) Connect(ctx context.Context) (*connect.BidiStreamFor
 // PortServiceHandler is an implementation of the sandgate.helper.v1.PortService service.
 type PortServiceHandler interface {
 	ListListening(context.Context, *helperv1.ListListeningRequest) (*helperv1.ListListeningResponse, error)
-	// One TCP connection to 127.0.0.1, else ::1. First `port`, answered by `connected`; then data both ways. Either side ends
-	// its direction with `eof`; the call ends when both have, and with ABORTED when the server resets the connection.
+	// One TCP connection to 127.0.0.1, else ::1. First `port`, answered by `connected`; then data both ways. The caller ends
+	// its direction with `eof`; the call ends with the server's `eof`, and with ABORTED when it resets the connection.
 	Connect(context.Context, *connect.BidiStream[helperv1.ConnectRequest, helperv1.ConnectResponse]) error
 }
 
