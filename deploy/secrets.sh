@@ -1,7 +1,7 @@
 #!/bin/sh
 # The secrets of one installation, in a folder with a subfolder for each process: `usage` below says how to make and
 # change them. Keys are made by services/kit/src/rpc/internal-keys.ts, and changed in the ring by
-# services/kit/src/storage/key-ring.ts: in the image that IMAGE names, else with this machine's Node.js 24.
+# services/kit/src/storage/key-ring.ts: in the image that IMAGE names, else with the Node.js that `npm install` brings.
 # MONGODB_HOSTS (mongodb:27017) and MONGODB_OPTIONS (replicaSet=rs0&authSource=admin) go into the databases' addresses.
 #
 # The folder is its owner's alone. What lies below can be read by whoever is given a subfolder, which is how a container
@@ -38,7 +38,11 @@ run() {
     docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$(cd "$folder" && pwd):/secrets" \
       "$IMAGE" "$program" "$command" "/secrets/keys$on" "$@"
   else
-    node "$root/$program" "$command" "$folder/keys$on" "$@"
+    [ -e "$root/node_modules" ] || {
+      echo "secrets.sh: set IMAGE to the platform's image, or run npm install in $root first" >&2
+      exit 1
+    }
+    PATH=$root/node_modules/.bin:$PATH node "$root/$program" "$command" "$folder/keys$on" "$@"
   fi
 }
 # keys make, keys add <caller>, keys drop <kid>
@@ -72,6 +76,8 @@ publish() {
 case $verb in
   make)
     [ ! -e "$folder" ] || { echo "secrets.sh: $folder is there already, and nothing in it is changed" >&2; exit 1; }
+    # Half of them would be in the way of the next attempt.
+    trap 'rm -rf "$folder"' EXIT
     mkdir -p "$folder"
     keys make >/dev/null
     for part in facade gateway $services collector mongodb nats; do
@@ -100,6 +106,7 @@ case $verb in
       [ "$caller" = operator ] && value=p$(password) || value=$(cat "$folder/$caller/events-password")
       echo "SANDGATE_NATS_${name}_PASSWORD=$value"
     done | put "$folder/nats/passwords.env"
+    trap - EXIT
     echo "made $folder; the operator's password is in $folder/identity/admin-password"
     ;;
   add | drop)

@@ -179,6 +179,16 @@ describe("secrets", () => {
     expect(() => secretsScript("make", secrets)).toThrow("is there already");
   });
 
+  test("without packages or an image nothing is left behind, and the way out is told", async () => {
+    await using copy = await createTempFolder();
+    await mkdir(join(copy.path, "deploy"));
+    await cp(join(root, "deploy/secrets.sh"), join(copy.path, "deploy/secrets.sh"));
+    const made = join(copy.path, "secrets");
+    const make = () => execFileSync("sh", [join(copy.path, "deploy/secrets.sh"), "make", made], { env, stdio: "pipe" });
+    expect(make).toThrow("set IMAGE to the platform's image, or run npm install");
+    expect(existsSync(made)).toBe(false);
+  });
+
   test("a signing key is rotated as the runbook says", () => {
     expect(secretsScript("add", secrets, "telemetry")).toBe("telemetry.2.jwk.json");
     secretsScript("use", secrets, "telemetry", "telemetry.2");
