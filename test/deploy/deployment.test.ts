@@ -297,6 +297,12 @@ describe("network", () => {
     },
   );
 
+  test("kubernetes: the README forwards a port that the facade's Service has", () => {
+    const [, port] = /port-forward service\/facade \d+:(\d+)$/m.exec(readText("deploy/README.md")) ?? [];
+    const service = readKubernetes("base/facade.yaml").find(({ kind }) => kind === "Service");
+    expect(service?.spec.ports).toMatchObject([{ port: Number(port) }]);
+  });
+
   test("kubernetes: only processes that talk to the API server or a kubelet have a token", () => {
     const having = listFiles("deploy/kubernetes").filter((file) =>
       readText(file).includes("automountServiceAccountToken: true"),
@@ -408,6 +414,24 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
         .sort(),
     ).toEqual(processNames.toSorted());
     expect(stdout).not.toContain("set-by-kustomize");
+  });
+
+  test("builds a first hour with one replica of each, whose collector takes a kubelet's own certificate", async () => {
+    const { stdout } = await execute("kubectl", ["kustomize", join(root, "deploy/kubernetes/overlays/try")]);
+    const objects = parseAllDocuments(stdout).map((document) => document.toJS());
+    // Those without a number of replicas have one, where nothing scales them.
+    const replicas = objects.flatMap(({ kind, spec }) => (kind === "Deployment" ? (spec.replicas ?? 1) : []));
+    expect(replicas).toEqual(processNames.map(() => 1));
+    expect(objects.filter(({ kind }) => kind === "HorizontalPodAutoscaler")).toEqual([]);
+    // Beside a control plane on two cores.
+    const containers = objects.flatMap(({ spec }) => spec?.template?.spec.containers ?? []);
+    const milliCores = containers.map(({ resources }) => Number(/^(\d+)m$/.exec(resources.requests.cpu)?.[1]));
+    expect(milliCores.reduce((sum, each) => sum + each)).toBeLessThanOrEqual(600);
+    const collector = objects.find(({ kind }) => kind === "DaemonSet");
+    expect(collector.spec.template.spec.containers[0].env).toContainEqual({
+      name: "SANDGATE_KUBELET_VERIFY",
+      value: "false",
+    });
   });
 
   test("builds a gateway of previews that runs as the facade does, with the settings and image of the overlay", async () => {
