@@ -301,8 +301,16 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
         name: "collector",
         labels: { "app.kubernetes.io/part-of": "sandgate", "app.kubernetes.io/name": "collector" },
       },
+      {
+        namespace: "sandgate",
+        name: "gateway",
+        labels: { "app.kubernetes.io/part-of": "sandgate", "app.kubernetes.io/name": "gateway" },
+      },
       { namespace: "data", name: "mongodb", labels: { "app.kubernetes.io/name": "mongodb" } },
       { namespace: "data", name: "nats", labels: { "app.kubernetes.io/name": "nats" } },
+      // As the overlay for a first hour has them, with policies of their own.
+      { namespace: "sandgate", name: "own-mongodb", labels: { "app.kubernetes.io/name": "mongodb" } },
+      { namespace: "sandgate", name: "own-nats", labels: { "app.kubernetes.io/name": "nats" } },
       { namespace: "monitoring", name: "prometheus" },
       // Beside the processes, and elsewhere with the labels of one.
       { namespace: "sandgate", name: "other" },
@@ -310,7 +318,11 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
     ];
 
     beforeAll(async () => {
-      const objects = await buildManifests(cluster, "overlays/pods");
+      // The overlay pods, with the servers' policies.
+      const objects = [
+        ...(await buildManifests(cluster, "overlays/try")),
+        ...(await buildManifests(cluster, "gateway")),
+      ];
       const policies = objects.filter(({ kind, metadata }) => {
         return kind === "NetworkPolicy" && metadata.namespace !== deployed.sandboxes;
       });
@@ -358,7 +370,8 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       ];
     });
 
-    const store = ["mongodb:27017", "nats:4222"];
+    const nats = ["nats:4222", "own-nats:4222"];
+    const store = ["mongodb:27017", "own-mongodb:27017", ...nats];
     /** Who reaches what; whatever isn't here is closed. Each pod reaches all ports of its own. */
     const open: Record<string, string[]> = {
       facade: [
@@ -367,7 +380,7 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
         "image-registry:8083",
         "sandbox:8084",
         "telemetry:8085",
-        "nats:4222",
+        ...nats,
         `node:${engineNode}`,
       ],
       identity: [...store, "outside:25", "outside:465", "outside:587"],
@@ -376,6 +389,7 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       sandbox: [...store, "workspace:8082", "image-registry:8083", "telemetry:8085", "outside:443", "server:6443"],
       telemetry: [...store, "workspace:8082", "sandbox:8084", `node:${engineNode}`],
       collector: ["telemetry:8085", `node:${kubelet}`],
+      gateway: ["workspace:8082", "sandbox:8084", ...nats, `node:${engineNode}`],
     };
     const processes = Object.keys(open);
     /** Pods without policies of their own. */
@@ -389,14 +403,23 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       await reaches({ namespace, name }, [...targets, ...outside], [...(open[name] ?? []), ...itself]);
     });
 
-    test.concurrent("Prometheus reaches the metrics, and others only the public API", async () => {
-      const world = [...everywhere, ...outside.map(({ name }) => name), "facade:8080"];
+    test.concurrent("Prometheus reaches the metrics, and others only the public API and previews", async () => {
+      const world = [...everywhere, ...outside.map(({ name }) => name), "facade:8080", "gateway:8080"];
       const metrics = processes.map((name) => `${name}:9464`);
       const all = [...targets, ...outside];
       await Promise.all([
         reaches({ namespace: "monitoring", name: "prometheus" }, all, [...world, ...metrics]),
         reaches({ namespace: "sandgate", name: "other" }, all, world),
         reaches({ namespace: "elsewhere", name: "facade-elsewhere" }, all, world),
+        // From the server's pod its users are made, by its name.
+        reaches({ namespace: "sandgate", name: "own-mongodb" }, all, [
+          ...world,
+          ...ports.map((port) => `own-mongodb:${port}`),
+        ]),
+        reaches({ namespace: "sandgate", name: "own-nats" }, all, [
+          ...world,
+          ...ports.map((port) => `own-nats:${port}`),
+        ]),
       ]);
     });
   });
