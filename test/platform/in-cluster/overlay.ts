@@ -14,6 +14,8 @@ export interface Overlay {
   image: { name: string; tag: string };
   registries: readonly string[];
   facadePort: number;
+  /** Of a gateway of previews, which is there if it is given. */
+  gatewayPort: number | undefined;
   apiServer: { address: string; port: number };
   replicas: number;
   settings: Readonly<Record<string, string>>;
@@ -51,12 +53,24 @@ function describeOverlay(o: Overlay) {
     target: { kind, ...(name && { name }) },
   });
   const replace = (path: string, value: unknown) => ({ op: "replace", path, value });
+  const atNode = (service: string, port: number) =>
+    change(
+      "Service",
+      service,
+      { op: "add", path: "/spec/type", value: "NodePort" },
+      { op: "add", path: "/spec/ports/0/nodePort", value: port },
+    );
+  const { gatewayPort } = o;
   const kubeletPort = Number(new URL(own.kubeletUrl).port);
   return {
     kustomization: {
       apiVersion: "kustomize.config.k8s.io/v1beta1",
       kind: "Kustomization",
-      resources: ["../deploy/kubernetes/overlays/pods", "policies.yaml"],
+      resources: [
+        "../deploy/kubernetes/overlays/pods",
+        ...(gatewayPort ? ["../deploy/kubernetes/gateway"] : []),
+        "policies.yaml",
+      ],
       images: [{ name: "sandgate", newName: o.image.name, newTag: o.image.tag }],
       configMapGenerator: [
         {
@@ -70,12 +84,8 @@ function describeOverlay(o: Overlay) {
       patches: [
         change("HorizontalPodAutoscaler", undefined, replace("/spec/minReplicas", o.replicas)),
         change("Deployment", undefined, replace("/spec/template/spec/containers/0/resources/requests/cpu", "30m")),
-        change(
-          "Service",
-          "facade",
-          { op: "add", path: "/spec/type", value: "NodePort" },
-          { op: "add", path: "/spec/ports/0/nodePort", value: o.facadePort },
-        ),
+        atNode("facade", o.facadePort),
+        ...(gatewayPort ? [atNode("gateway", gatewayPort)] : []),
         variables("Deployment", "identity", { SANDGATE_SMTP_URL_FILE: "/run/sandgate/smtp-url" }),
         variables("Deployment", "image-registry", {
           SANDGATE_REGISTRY_ALLOW: o.registries.join(),

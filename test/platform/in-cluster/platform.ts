@@ -41,6 +41,8 @@ export interface ClusterPlatform {
   enforcesPolicies: boolean;
   /** Where the facade's Service is. */
   url: string;
+  /** Where the Service of the gateway of previews is; undefined without one. */
+  gatewayUrl: string | undefined;
   /** The address that its Service sees this process come from. */
   clientAddress: string;
   /** The operator account. */
@@ -95,6 +97,8 @@ export async function startInCluster(o: {
   replicas: number;
   /** One unless given. Two need kube-router. */
   nodes?: 1 | 2;
+  /** Whether previews have a gateway of their own, at names below `previews.test`. */
+  gateway?: boolean;
 }): Promise<ClusterPlatform> {
   await using starting = new AsyncDisposableStack();
   const { path: folder } = starting.use(await createTempFolder());
@@ -104,7 +108,7 @@ export async function startInCluster(o: {
     () => true,
     () => false,
   );
-  const { nodes = 1 } = o;
+  const { nodes = 1, gateway = false } = o;
   const opening = openTestCluster({ kubelet: dnsOfKubelet, enforcePolicies, nodes });
   const [opened] = await Promise.allSettled([opening, archives]);
   if (opened.status === "rejected") throw opened.reason;
@@ -162,6 +166,7 @@ export async function startInCluster(o: {
   if (own.second) await cluster.kubectl("uncordon", own.second.nodeName);
 
   const facadePort = 30_080;
+  const gatewayPort = gateway ? 30_081 : undefined;
   const url = `http://${own.nodeAddress}:${facadePort}`;
   await mkdir(join(folder, "overlay"));
   const overlay: Overlay = {
@@ -169,18 +174,22 @@ export async function startInCluster(o: {
     own,
     registries,
     facadePort,
+    gatewayPort,
     replicas: o.replicas,
     apiServer: { address: outside, port: Number(new URL(cluster.server).port) },
     settings: {
       SANDGATE_PUBLIC_URL: url,
       SANDGATE_EVENTS: `nats://nats.${serversNamespace}:4222`,
       SANDGATE_REGISTRATION: "open",
+      ...(gateway && { SANDGATE_PREVIEW_DOMAIN: "previews.test" }),
       ...o.settings,
     },
     defaultImage: `default=${defaultImage},8080`,
   };
   await writeOverlay(folder, overlay);
-  await run(withOverlay(others.join("\n")));
+  // Its Secret, once there is the namespace.
+  const ofGateway = gateway ? await readSteps("Previews") : "";
+  await run(withOverlay(others.join("\n").replace(/^kubectl apply -k /m, `${ofGateway}$&`)));
   const password = await readFile(join(folder, "secrets/identity/admin-password"), "utf8");
   await awaitReady(cluster, url);
 
@@ -192,6 +201,7 @@ export async function startInCluster(o: {
     own,
     enforcesPolicies: enforcePolicies,
     url,
+    gatewayUrl: gatewayPort && `http://${own.nodeAddress}:${gatewayPort}`,
     clientAddress: outside,
     admin: { username: "admin@localhost", password },
     mailFolder,
