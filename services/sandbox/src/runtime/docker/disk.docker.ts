@@ -1,12 +1,9 @@
-import { execFile } from "node:child_process";
-import { promisify } from "node:util";
 import { containerNameOf } from "@sandgate/container-labels";
 import { type ContainerInspectInfo, callEngine, type Engine, openChanges } from "@sandgate/docker-engine/client";
 import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import type { DiskUse, RuntimeDisk } from "../disk.ts";
 import { exists } from "./files.ts";
-
-const execute = promisify(execFile);
+import { runProgram } from "./programs.ts";
 
 /** Of millions of files, for some seconds. */
 const measureTimeoutMs = 120_000;
@@ -67,13 +64,9 @@ function upperFolderOf(data: object | null): string | undefined {
 /** Measures what is in a folder, as far as `du` can: a file with holes may be longer than the disk. */
 async function measureFolder(folder: string | undefined, signal: AbortSignal): Promise<DiskUse> {
   if (folder === undefined || !(await exists(folder))) return {};
-  const options = { signal, timeout: measureTimeoutMs };
   const script = 'echo "bytes $(du -s -x -k "$0")"; echo "inodes $(du -s -x --inodes "$0")"';
-  const { stdout } = await execute("sh", ["-c", script, folder], options).catch((error: unknown) => {
-    signal.throwIfAborted();
-    // Where files go while it reads them, it prints the sum of the others and fails.
-    return { stdout: error instanceof Error && "stdout" in error ? String(error.stdout) : "" };
-  });
+  // Where files go while it reads them, it prints the sum of the others and fails.
+  const { stdout } = await runProgram("sh", ["-c", script, folder], { signal, timeoutMs: measureTimeoutMs });
   const [, kibibytes] = /^bytes (\d+)/m.exec(stdout) ?? [];
   const [, inodes] = /^inodes (\d+)/m.exec(stdout) ?? [];
   return {

@@ -29,7 +29,7 @@ const countCalls = () => readFileSync(calls, "utf8").length / "call\n".length;
 
 test("waits for the lock that all its users share, and reads its input", async ({ folder }) => {
   install(folder, { failures: 0, status: 0, message: "" });
-  expect(await runIptables("iptables", ["-S"], "rules")).toBe("-w 5 -S\nrules");
+  expect(await runIptables("iptables", ["-S"], "rules\n")).toBe("-w 5 -S\nrules\n");
 });
 
 test("a failure that passes is tried again", async ({ folder }) => {

@@ -1,7 +1,7 @@
-import { type ExecFileException, execFile } from "node:child_process";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
+import { type Ended, runProgram } from "./programs.ts";
 
 /** How long iptables waits for the lock that all its users share. */
 const lockWaitSeconds = 5;
@@ -11,6 +11,7 @@ const retry: Backoff = { firstMs: 100, lastMs: 1_000 };
 
 /** iptables' exit status when the kernel or the lock was busy (its RESOURCE_PROBLEM). */
 const busyStatus = 4;
+const missingStatus = 127;
 
 /**
  * Runs iptables, ip6tables or the `-restore` of one with this input, and answers what it printed. A failure that may
@@ -18,35 +19,22 @@ const busyStatus = 4;
  */
 export async function runIptables(command: string, args: readonly string[], input = ""): Promise<string> {
   for (let attempt = 1; ; attempt++) {
-    const { error, stdout, stderr } = await run(command, ["-w", String(lockWaitSeconds), ...args], input);
-    if (!error) return stdout;
-    if (attempt === attempts || !mayPass(error)) {
-      const missing = error.code === "ENOENT";
-      const reason = missing ? "it is not installed" : stderr.trim().split("\n")[0] || error.message;
+    // One that can't be started, or took too long, may do better next time.
+    const words = ["-w", String(lockWaitSeconds), ...args];
+    const ended = await runProgram(command, words, { input, timeoutMs }).catch((error: unknown) => messageOf(error));
+    const status = typeof ended === "string" ? busyStatus : ended.status;
+    if (typeof ended !== "string" && status === 0) return ended.stdout;
+    if (attempt === attempts || status !== busyStatus) {
+      const reason = typeof ended === "string" ? ended : reasonOf(ended);
       throw new DomainError("ISOLATION_UNAVAILABLE", `${command} could not be run: ${reason}`, {
         hint: "Run Sandgate as root with iptables installed.",
-        cause: error,
       });
     }
     await delay(backoffMs(attempt, retry));
   }
 }
 
-/** `killed`: it took too long. EAGAIN: the host had no process for it. */
-function mayPass({ code, killed }: ExecFileException): boolean {
-  return code === busyStatus || code === "EAGAIN" || killed === true;
-}
-
-function run(
-  command: string,
-  args: readonly string[],
-  input: string,
-): Promise<{ error: ExecFileException | null; stdout: string; stderr: string }> {
-  return new Promise((resolve) => {
-    const child = execFile(command, args, { timeout: timeoutMs }, (error, stdout, stderr) => {
-      resolve({ error, stdout, stderr });
-    });
-    // The exit status tells of a program that ended before it read its input.
-    child.stdin?.on("error", () => {}).end(input);
-  });
+function reasonOf({ status, stderr }: Ended): string {
+  if (status === missingStatus) return "it is not installed";
+  return stderr.trim().split("\n")[0] || `it ended with status ${status}`;
 }
