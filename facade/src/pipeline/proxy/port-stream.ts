@@ -79,7 +79,10 @@ export class PortStream<Start = unknown> extends Duplex {
   ref(): void {}
 
   #pass(written: Written): void {
-    if (this.#isOver) return written.taken();
+    if (this.#isOver) {
+      written.taken();
+      return;
+    }
     this.#written = written;
     this.#onWritten?.();
   }
