@@ -15,7 +15,7 @@ export interface Delays {
 export interface DelayMonitor<Figures extends "late" | "atWork"> {
   settings: Record<string, string>;
   /** The figures since the last call. */
-  read(platform: TestPlatform): Promise<Record<Figures, Delays>>;
+  read(measured: Pick<TestPlatform, "process">): Promise<Record<Figures, Delays>>;
 }
 
 /** With `atWork` also how much of it the thread was at work. The figures pass through a file in the folder. */
@@ -29,9 +29,9 @@ export function createDelayMonitor(folder: string, { atWork = false } = {}): Del
       LOOP_DELAY_FILE: file,
       ...(atWork && { LOOP_DELAY_AT_WORK: "true" }),
     },
-    async read(platform) {
+    async read(measured) {
       await rm(file, { force: true });
-      platform.process.child.kill("SIGUSR2");
+      measured.process.child.kill("SIGUSR2");
       for (;;) {
         const text = await readFile(file, "utf8").catch(() => undefined);
         if (text !== undefined) return JSON.parse(text);

@@ -1,4 +1,5 @@
-import { readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { sum } from "./figure.ts";
 
 /** The resident memory of a process, in MiB (proc(5), VmRSS). */
 export function residentMb(pid: number | undefined): Promise<number> {
@@ -25,4 +26,15 @@ export async function processorMs(pid: number | undefined): Promise<number> {
   // The fields after the program's name, which may hold spaces.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
+/** The processor time in ms of all processes of a program. */
+export async function processorMsOf(program: string): Promise<number> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const used = pids.map(async (pid) => {
+    // A process may end meanwhile.
+    const name = await readFile(`/proc/${pid}/comm`, "utf8").catch(() => "");
+    return name.startsWith(program) ? processorMs(Number(pid)).catch(() => 0) : 0;
+  });
+  return sum(await Promise.all(used));
 }

@@ -1,5 +1,6 @@
 // `npm run bench`: what the platform costs, each figure a ratio or a size measured in one run, beside its aim.
 import { stdout } from "node:process";
+import { measureCollectors } from "./collectors.ts";
 import { measureDashboard } from "./dashboard.ts";
 import { measureE2b } from "./e2b.ts";
 import type { Figure } from "./figure.ts";
@@ -28,6 +29,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   stalls: measureStalls,
   rows: measureRows,
   thousand: measureThousand,
+  collectors: measureCollectors,
   kubernetes: measureKubernetes,
 };
 

@@ -1,4 +1,3 @@
-import { readdir, readFile } from "node:fs/promises";
 import process, { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
 import { openTestEngine } from "@sandgate/test-support/images";
@@ -10,7 +9,7 @@ import { listContainers, type Operator, openOperator } from "../platform/operato
 import { type Figure, median, percentile, sum } from "./figure.ts";
 import { startBenchPlatform } from "./platform.ts";
 import { ratesBetween, readMetric } from "./platform-metrics.ts";
-import { processorMs, residentMb } from "./process-figures.ts";
+import { processorMs, processorMsOf, residentMb } from "./process-figures.ts";
 import { report } from "./report.ts";
 import { openWorkspaces } from "./sandboxes.ts";
 
@@ -247,17 +246,6 @@ async function measureRestart(platform: TestPlatform, running: number) {
   const ready = states.get('state="ready"') ?? 0;
   if (ready !== running) throw new Error(`${running} sandboxes were ready before the restart, ${ready} after it`);
   return { readySeconds, followedSeconds };
-}
-
-/** The processor time in ms of all processes of a program. */
-async function processorMsOf(program: string): Promise<number> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const used = pids.map(async (pid) => {
-    // A process may end meanwhile.
-    const name = await readFile(`/proc/${pid}/comm`, "utf8").catch(() => "");
-    return name.startsWith(program) ? processorMs(Number(pid)).catch(() => 0) : 0;
-  });
-  return sum(await Promise.all(used));
 }
 
 async function measureIdle(platform: TestPlatform) {

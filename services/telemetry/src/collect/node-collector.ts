@@ -6,6 +6,8 @@ import { startCollector } from "./collector.ts";
 import type { NodeSource } from "./container-source.ts";
 import type { IngestClient } from "./source-writer.ts";
 
+export type { NodeSource };
+
 const rewatchMs = 1_000;
 
 /** Collects the logs and samples of the sandboxes of one node. */
