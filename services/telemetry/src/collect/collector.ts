@@ -6,6 +6,7 @@ import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { Shards } from "@sandgate/kit/process/shards";
 import pLimit from "p-limit";
+import type { ChunkKind } from "../domain/chunks.ts";
 import { type ContainerReader, type ReaderOptions, startContainerReader } from "./container-reader.ts";
 import type { Container, ContainerEvent, ContainerSource } from "./container-source.ts";
 import { createMemoryBudget } from "./memory-budget.ts";
@@ -21,7 +22,7 @@ const restartMs = 1_000;
  */
 const startPace = { atOnce: 8, everyMs: 100 };
 /** Batches being stored at once, of all containers together: of lines few, since they may be big. */
-const maxBatches = { logs: 2, metrics: 64 };
+const engineBatches = { logs: 2, metrics: 64 };
 /** The memory of all lines that wait for the store: two full batches each of hundreds of containers take gigabytes. */
 const maxWaitingBytes = 64 * mebibyte;
 
@@ -42,10 +43,12 @@ export function startCollector(o: {
   containers: ContainerSource;
   client: IngestClient;
   shards: Shards;
+  /** Batches of each kind that are being stored at once; as many as for an engine unless given. */
+  maxBatches?: Record<ChunkKind, number>;
   logger: Logger;
   metrics: Metrics;
 }): Collector {
-  const { containers, shards, logger } = o;
+  const { containers, shards, maxBatches = engineBatches, logger } = o;
   const stopping = new AbortController();
   const { signal } = stopping;
   const readers = new Map<string, ContainerReader>();

@@ -9,6 +9,11 @@ import type { IngestClient } from "./source-writer.ts";
 export type { NodeSource };
 
 const rewatchMs = 1_000;
+/**
+ * Batches of a node that are being stored at once. Few, since there may be a hundred nodes: what a slow store has not
+ * taken yet gathers here, in larger batches, instead of in calls that wait there until they time out.
+ */
+const maxBatches = { logs: 4, metrics: 8 };
 
 /** Collects the logs and samples of the sandboxes of one node. */
 export interface NodeCollector {
@@ -27,7 +32,7 @@ export function startNodeCollector(o: {
   metrics: Metrics;
 }): NodeCollector {
   const { containers, client, logger, metrics } = o;
-  const collector = startCollector({ containers, client, shards: allShards, logger, metrics });
+  const collector = startCollector({ containers, client, shards: allShards, maxBatches, logger, metrics });
   const watching = startPeriodicTask({
     what: "watch which logs are to be read to their ends",
     everyMs: rewatchMs,
