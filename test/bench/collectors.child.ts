@@ -13,17 +13,18 @@ import { type NodeCollector, type NodeSource, startNodeCollector } from "@sandga
 import type { Load, Sent } from "./collectors.ts";
 
 /** How long what is left at the end may take to be stored. */
-const drainMs = 120_000;
+const drainMs = 60_000;
+const nodesAtOnce = 4;
 const [url = "", keysFolder = "", given = ""] = process.argv.slice(2);
 const { nodes, podsOfNode, seconds, lineMs }: Load = JSON.parse(given);
-const logger = createLogger({ service: "collector", level: "warn" });
+const logger = createLogger({ service: "collector", level: "silent" });
 const file = join(keysFolder, "collector.jwk.json");
 const signer = await openTokenSigner({ caller: "collector", file, logger });
 
 const begun = Promise.withResolvers<number>();
 let beginMs = Number.POSITIVE_INFINITY;
 const isOver = () => Date.now() >= beginMs + seconds * 1000;
-const sent = { opened: 0, calls: 0, lines: 0, samples: 0, lateMs: [] as number[], taken: 0 };
+const sent = { opened: 0, calls: 0, failures: 0, lines: 0, samples: 0, lateMs: [] as number[], taken: 0 };
 
 /** Pods that write their lines at moments of their own, by number, and use nothing. */
 function simulatePods(node: number): NodeSource {
@@ -68,7 +69,10 @@ function simulatePods(node: number): NodeSource {
 function counting(client: Client<typeof TelemetryService>): Pick<typeof client, "ingestTelemetry"> {
   return {
     async ingestTelemetry(request, options) {
-      const answer = await client.ingestTelemetry(request, options);
+      const answer = await client.ingestTelemetry(request, options).catch((error: unknown) => {
+        sent.failures += 1;
+        throw error;
+      });
       if (!isOver()) sent.calls += 1;
       if (!request.fromCursor) sent.opened += 1;
       if (!answer.accepted) return answer;
@@ -90,9 +94,10 @@ for (let node = 0; node < nodes; node++) {
   }
   const parts = { containers: simulatePods(node), client: counting(client), watchDrains, logger };
   collectors.push(startNodeCollector({ ...parts, metrics: createMetrics() }));
-  // One node after the other, as a DaemonSet is rolled out. Each pod opens two sources.
-  while (sent.opened < 2 * podsOfNode * (node + 1)) await delay(20);
+  // Some nodes at once, as a DaemonSet is rolled out. Each pod opens two sources.
+  while (sent.opened < 2 * podsOfNode * (node + 1 - nodesAtOnce)) await delay(20);
 }
+while (sent.opened < 2 * podsOfNode * nodes) await delay(20);
 
 process.once("message", async () => {
   beginMs = Date.now();
@@ -101,8 +106,8 @@ process.once("message", async () => {
   const lines = nodes * podsOfNode * Math.floor((seconds * 1000) / lineMs);
   const deadlineMs = performance.now() + drainMs;
   while ((sent.lines < lines || sent.samples < sent.taken) && performance.now() < deadlineMs) await delay(100);
-  const { calls, taken, lateMs } = sent;
-  process.send?.({ calls, lines, samples: taken, lateMs } satisfies Sent);
+  const { calls, failures, taken, lateMs } = sent;
+  process.send?.({ calls, failures, lines, samples: taken, lateMs } satisfies Sent);
   await Promise.all(collectors.map((collector) => collector.stop()));
 });
 // The bench that started it has ended.
