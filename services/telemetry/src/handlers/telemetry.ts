@@ -35,7 +35,7 @@ export function createTelemetryHandlers(o: {
       const sandboxId = request.source?.sandboxId ?? "";
       // Collectors don't know the workspace, and are not believed.
       const workspaceId = await o.findWorkspace(sandboxId, context.signal);
-      const { accepted, storedCursor } = await o.ingest(await toBatch(request, workspaceId));
+      const { accepted, storedCursor } = await o.ingest(await toBatch(request, workspaceId), context.signal);
       return { accepted, storedCursor };
     },
 

@@ -29,6 +29,15 @@ export function describeSources(name: string, open: () => Promise<TelemetryStore
       expect(await linesOf()).toHaveLength(1);
     });
 
+    test("a batch whose caller has given up before its turn is not stored", async () => {
+      const { store, source } = fixture;
+      const batch = { source, fromCursor: "", toCursor: "a", chunk: undefined, final: false };
+      const signal = AbortSignal.abort(new Error("gave up"));
+      const appending = store.sources.append(batch, { quotas: unlimited, now: new Date(startMs), signal });
+      await expect(appending).rejects.toThrow("gave up");
+      expect(await store.sources.findSandbox(source.sandboxId)).toBeUndefined();
+    });
+
     test("each source has a cursor of its own", async () => {
       const { store, source } = fixture;
       await append("", "a", [lineAt(0, "1")]);

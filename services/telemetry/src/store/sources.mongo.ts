@@ -12,9 +12,11 @@ const noLines = { sandbox: 0, workspace: 0 };
 export function createSources(collections: Collections, write: MongoDatabase["write"]): Sources {
   const { guards, sandboxes } = collections;
   return {
-    append: (batch, { quotas, now }) =>
+    append: (batch, { quotas, now, signal }) =>
       write(
         async (tx): Promise<Appended> => {
+          // Whoever has given up sends the batch again. If its first call were stored too, a queue would only grow.
+          signal?.throwIfAborted();
           const { session } = tx;
           const { source, chunk } = batch;
           const { sandboxId, workspaceId } = source;

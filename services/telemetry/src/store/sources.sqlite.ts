@@ -8,7 +8,10 @@ export function createSources({
   write,
 }: Pick<SqliteDatabase<typeof sourceTransactions>, "read" | "write">): Sources {
   return {
-    append: write.appendBatch,
+    async append(batch, { signal, ...o }) {
+      signal?.throwIfAborted();
+      return write.appendBatch(batch, o);
+    },
     findSandbox: async (sandboxId) => readSandbox(read, sandboxId),
     async isWorkspaceDeleted(workspaceId) {
       const deleted = "SELECT 1 FROM guards WHERE workspace_id = ? AND deleted_at IS NOT NULL";

@@ -7,8 +7,11 @@ import { signalStored } from "../events.ts";
 import type { Appended, Sources } from "../store/sources.ts";
 import { countRemovedLines } from "./retention.ts";
 
-/** Stores a batch, or refuses it with the stored cursor. Throws STORAGE_FULL, and what `Sources.append` throws. */
-export type Ingest = (batch: Batch) => Promise<Appended>;
+/**
+ * Stores a batch, unless the signal aborts before its turn, or refuses it with the stored cursor. Throws STORAGE_FULL, and what
+ * `Sources.append` throws.
+ */
+export type Ingest = (batch: Batch, signal?: AbortSignal) => Promise<Appended>;
 
 export function createIngest(o: {
   sources: Sources;
@@ -26,14 +29,14 @@ export function createIngest(o: {
   });
   const removedLines = countRemovedLines(o.metrics);
 
-  return async (batch) => {
+  return async (batch, signal) => {
     // A cursor alone takes no space, and lets containers go that have nothing to store.
     const shortage = batch.chunk && (await o.shortage());
     if (shortage !== undefined) {
       storedBatches.inc({ outcome: "no_room" });
       throw new DomainError("STORAGE_FULL", `No logs or samples are stored: ${shortage}.`);
     }
-    const appended = await sources.append(batch, { quotas, now: new Date() });
+    const appended = await sources.append(batch, { quotas, now: new Date(), signal });
     storedBatches.inc({ outcome: appended.accepted ? "accepted" : "refused" });
     removedLines.inc({ limit: "sandbox" }, appended.removedLines.sandbox);
     removedLines.inc({ limit: "workspace" }, appended.removedLines.workspace);
