@@ -30,7 +30,7 @@ const projects = {
       "services/telemetry/src/docker/samplers.test.ts",
       "test/{conformance,e2e}/*.test.ts",
       "test/fault/{engine,internal-error,upstream-error}.test.ts",
-      "test/contract/runtime.docker.test.ts",
+      "test/contract/{operations,runtime}.docker.test.ts",
     ],
     exclude: kubernetes,
   },

@@ -5,27 +5,42 @@ import (
 	"fmt"
 	"os"
 
+	"sandgate/helper/internal/connector"
 	"sandgate/helper/internal/daemon"
 	"sandgate/helper/internal/dial"
 	"sandgate/helper/internal/install"
 	"sandgate/helper/internal/reaper"
 )
 
+var programs = map[string]func() error{
+	"dial":   dial.Run,
+	"start":  dial.Start,
+	"daemon": daemon.Run,
+	"run":    reaper.Run,
+	// Does nothing; the reaper learns from it that a folder and a user are all right.
+	"true": func() error { return nil },
+}
+
+var programsWithFolder = map[string]func(string) error{
+	"install":   install.Into,
+	"connector": connector.Serve,
+}
+
 func main() {
-	run := map[string]func() error{
-		"dial":   dial.Run,
-		"daemon": daemon.Run,
-		"run":    reaper.Run,
-		// Does nothing; the reaper learns from it that a folder and a user are all right.
-		"true": func() error { return nil },
+	var run func() error
+	switch len(os.Args) {
+	case 2:
+		run = programs[os.Args[1]]
+	case 3:
+		if program := programsWithFolder[os.Args[1]]; program != nil {
+			run = func() error { return program(os.Args[2]) }
+		}
 	}
-	if len(os.Args) == 3 && os.Args[1] == "install" {
-		run["install"] = func() error { return install.Into(os.Args[2]) }
-	} else if len(os.Args) != 2 || run[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: helper dial | install <folder>")
+	if run == nil {
+		fmt.Fprintln(os.Stderr, "usage: helper dial | start | install <folder> | connector <folder>")
 		os.Exit(64)
 	}
-	if err := run[os.Args[1]](); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "helper:", err)
 		os.Exit(1)
 	}

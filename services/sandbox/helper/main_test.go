@@ -32,7 +32,7 @@ import (
 const inNamespaces = "SANDGATE_HELPER_TEST"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && !strings.HasPrefix(os.Args[1], "-") {
+	if len(os.Args) >= 2 && !strings.HasPrefix(os.Args[1], "-") {
 		if os.Args[1] != "dial" {
 			if log, err := os.OpenFile("helper.log", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
 				_ = unix.Dup2(int(log.Fd()), 2)
@@ -357,7 +357,7 @@ func TestDial(t *testing.T) {
 		kill(t, int(first.Pid))
 		// A program that is killed keeps its files a little longer than its memory.
 		until(t, "it and its socket are gone", func() bool {
-			connection, err := net.Dial("unix", daemon.SocketName())
+			connection, err := net.Dial("unix", daemon.SocketName(os.Geteuid()))
 			if err == nil {
 				connection.Close()
 			}

@@ -1,5 +1,5 @@
 import { mkdtemp, rm } from "node:fs/promises";
-import { connect, createServer, type OnReadOpts, type Socket } from "node:net";
+import { connect, createServer, type OnReadOpts, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
@@ -37,6 +37,7 @@ async function openSocketPair(onread: OnReadOpts): Promise<[Socket, Socket]> {
  * socket breaks at the wrong moment, as a hostile peer can make it. Either one is destroyed with the other.
  */
 export async function toSocket(stream: Duplex): Promise<Socket> {
+  if (stream instanceof Socket) return stream;
   let inner: Socket | undefined;
   // Before the sockets have met, too: an error that nobody listens to ends the process.
   stream.on("error", () => inner?.destroy());

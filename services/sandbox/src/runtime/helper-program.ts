@@ -12,9 +12,9 @@ export interface HelperProgram {
   sha256: string;
 }
 
-/** Reads the committed build for an architecture as engines name it (`x86_64`, `aarch64`) or as Go does. */
+/** Reads the committed build for an architecture as engines name it (`x86_64`, `aarch64`), as Go or as Node.js does. */
 export async function readHelperProgram(architecture: string): Promise<HelperProgram> {
-  const name = { x86_64: "amd64", amd64: "amd64", aarch64: "arm64", arm64: "arm64" }[architecture];
+  const name = { x86_64: "amd64", amd64: "amd64", x64: "amd64", aarch64: "arm64", arm64: "arm64" }[architecture];
   if (name === undefined) throw new Error(`There is no helper for machines of the architecture ${architecture}.`);
   const bytes = await decompress(await readFile(new URL(`../../helper/dist/helper-${name}.br`, import.meta.url)));
   return { bytes, sha256: createHash("sha256").update(bytes).digest("hex") };

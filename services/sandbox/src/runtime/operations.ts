@@ -6,13 +6,15 @@ import type { Duplex } from "node:stream";
 /** Where the helper lies in a sandbox. */
 export const helperFolder = "/.sandgate";
 export const helperCommand = [`${helperFolder}/helper`, "dial"] as const;
+/** Starts its daemon, and prints the daemon's uid. */
+export const helperStartCommand = [`${helperFolder}/helper`, "start"] as const;
 
 /** Access to a sandbox's inside. */
 export interface RuntimeOperations {
   /**
    * Opens a byte stream to the sandbox's helper, which runs with the rights, folder and environment of the sandbox's
-   * image, and starts it when none runs. The engine's own exec carries it: nothing listens in the sandbox. What comes
-   * by it is the tenant's word. A buffer that was written to it may be used again once its write has called back. The
+   * image, and starts it when none runs. The engine's own exec carries it, or starts what it is a socket to: no port is
+   * open in the sandbox. What comes by it is the tenant's word. A buffer that was written to it may be used again once its write has called back. The
    * stream is destroyed with the error when the helper can't be started, with CONFLICT where the sandbox was made
    * without one. Throws the signal's reason when it aborts before the stream is open.
    */

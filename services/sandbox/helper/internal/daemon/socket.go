@@ -15,12 +15,12 @@ import (
 const handOverTimeout = 2 * time.Second
 
 // SocketName is an abstract one, so that it needs no file system; each user of a sandbox has another.
-func SocketName() string { return "@sandgate-helper-" + strconv.Itoa(os.Geteuid()) }
+func SocketName(uid int) string { return "@sandgate-helper-" + strconv.Itoa(uid) }
 
 var ErrForeignPeer = errors.New("the other end of the helper's socket belongs to another user")
 
-// CheckPeer refuses a connection to a process of another user.
-func CheckPeer(connection *net.UnixConn) error {
+// CheckPeer refuses a connection to a process of another user than this one.
+func CheckPeer(connection *net.UnixConn, uid int) error {
 	raw, err := connection.SyscallConn()
 	if err != nil {
 		return err
@@ -35,27 +35,27 @@ func CheckPeer(connection *net.UnixConn) error {
 	if failed != nil {
 		return failed
 	}
-	if int(peer.Uid) != os.Geteuid() {
+	if int(peer.Uid) != uid {
 		return ErrForeignPeer
 	}
 	return nil
 }
 
-// HandOver gives the daemon this program's standard input and output, so that nothing that passes through them has to be copied
-// here. The daemon ends the connection when it is done with them.
-func HandOver(daemon *net.UnixConn) error {
-	_, _, err := daemon.WriteMsgUnix([]byte{0}, unix.UnixRights(0, 1), nil)
+// HandOver gives the daemon these descriptors, so that nothing that passes through them has to be copied here. The daemon ends
+// the connection when it is done with them.
+func HandOver(daemon *net.UnixConn, input, output int) error {
+	_, _, err := daemon.WriteMsgUnix([]byte{0}, unix.UnixRights(input, output), nil)
 	return err
 }
 
-// handedOver is a connection by the standard input and output of a dial. It ends with the dial, and the dial with it.
+// handedOver is a connection by an input and an output of whoever dials. It ends with the dial, and the dial with it.
 type handedOver struct {
 	*net.UnixConn
 	input, output *os.File
 }
 
 func takeOver(dial *net.UnixConn) (*handedOver, error) {
-	if err := CheckPeer(dial); err != nil {
+	if err := CheckPeer(dial, os.Geteuid()); err != nil {
 		return nil, err
 	}
 	if err := dial.SetReadDeadline(time.Now().Add(handOverTimeout)); err != nil {

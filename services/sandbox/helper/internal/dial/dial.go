@@ -1,8 +1,9 @@
-// Package dial hands its standard input and output to the helper's daemon, which it starts when none runs.
+// Package dial connects to the helper's daemon, which it starts when none runs.
 package dial
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -18,7 +19,7 @@ import (
 
 const startTimeout = 5 * time.Second
 
-// Run ends when the daemon is done with them.
+// Run hands the daemon its standard input and output, and ends when the daemon is done with them.
 func Run() error {
 	// Descriptors that the engine left open are no command's business.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
@@ -27,21 +28,33 @@ func Run() error {
 		return err
 	}
 	defer connection.Close()
-	if err := daemon.HandOver(connection); err != nil {
+	if err := daemon.HandOver(connection, 0, 1); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, connection)
 	return err
 }
 
+// Start ends once a daemon runs, and prints the uid that is in its socket's name.
+func Start() error {
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	connection, err := connect()
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	_, err = fmt.Println(os.Geteuid())
+	return err
+}
+
 // connect is free of races: of several that find no daemon one gets the socket's name, and starts it with that socket; the
 // others' connections wait in its backlog.
 func connect() (*net.UnixConn, error) {
-	address := &net.UnixAddr{Name: daemon.SocketName(), Net: "unix"}
+	address := &net.UnixAddr{Name: daemon.SocketName(os.Geteuid()), Net: "unix"}
 	for until := time.Now().Add(startTimeout); ; time.Sleep(time.Millisecond) {
 		connection, err := net.DialUnix("unix", nil, address)
 		if err == nil {
-			if err := daemon.CheckPeer(connection); err != nil {
+			if err := daemon.CheckPeer(connection, os.Geteuid()); err != nil {
 				connection.Close()
 				return nil, err
 			}

@@ -1,19 +1,59 @@
+import type { Socket } from "node:net";
 import { containerNameOf } from "@sandgate/container-labels";
-import type { Engine } from "@sandgate/docker-engine/client";
+import { type Container, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { openExec } from "@sandgate/docker-engine/exec";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { LRUCache } from "lru-cache";
 import { explainHelperEnd, sandboxEnded } from "../helper-end.ts";
-import { helperCommand, type RuntimeOperations } from "../operations.ts";
+import { helperCommand, helperStartCommand, type RuntimeOperations } from "../operations.ts";
+import type { Connector } from "./connector.ts";
 
-/** Operations in containers of a Docker-compatible engine. */
-export function createDockerOperations(engine: Engine): RuntimeOperations {
+const maxKnownUsers = 10_000;
+const maxUidLength = 10;
+
+/** Operations in containers of a Docker-compatible engine; past it where there is a connector that can. */
+export function createDockerOperations(
+  engine: Engine,
+  { connector, logger }: { connector: Connector | undefined; logger: Logger },
+): RuntimeOperations {
+  /** Users of daemons that have been started, by container. */
+  const users = new LRUCache<string, number>({ max: maxKnownUsers });
+  let direct = connector;
+
+  /** Undefined where the engine must carry the connection, and says what is wrong. */
+  async function connectDirectly(container: Container, signal: AbortSignal): Promise<Socket | undefined> {
+    if (!direct) return undefined;
+    const { containerId, pid } = await inspect(container, signal);
+    if (pid === 0) return undefined;
+    const known = users.get(containerId);
+    try {
+      if (known !== undefined) {
+        const socket = await direct.connect({ containerId, pid, uid: known }, signal);
+        if (socket !== "away") return socket;
+      }
+      const uid = await startDaemon(container, signal);
+      if (uid === undefined) return undefined;
+      users.set(containerId, uid);
+      const socket = await direct.connect({ containerId, pid, uid }, signal);
+      return socket === "away" ? undefined : socket;
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      // One that has ended can't be entered either.
+      if ((await inspect(container, signal)).pid === pid) {
+        direct = undefined;
+        logger.info({ err: error }, "helpers are reached through the engine, which takes longer");
+      }
+      return undefined;
+    }
+  }
+
   return {
     async connectHelper(sandboxId, signal) {
+      const container = engine.getContainer(containerNameOf(sandboxId));
       try {
-        return await openExec(engine.getContainer(containerNameOf(sandboxId)), helperCommand, {
-          signal,
-          explainEnd: explainHelperEnd,
-        });
+        const socket = await connectDirectly(container, signal);
+        return socket ?? (await openExec(container, helperCommand, { signal, explainEnd: explainHelperEnd }));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         // No such container, or one that doesn't run.
@@ -23,4 +63,32 @@ export function createDockerOperations(engine: Engine): RuntimeOperations {
       }
     },
   };
+}
+
+async function inspect(container: Container, signal: AbortSignal): Promise<{ containerId: string; pid: number }> {
+  const { Id: containerId, State: state } = await callEngine((abortSignal) => container.inspect({ abortSignal }), {
+    signal,
+  });
+  return { containerId, pid: state.Pid };
+}
+
+/** Starts the helper's daemon unless it runs. Returns its user, or undefined when it can't be started. */
+async function startDaemon(container: Container, signal: AbortSignal): Promise<number | undefined> {
+  const stream = await openExec(container, helperStartCommand, { signal, explainEnd: explainHelperEnd });
+  // A tenant may have another program in its place.
+  const abort = () => stream.destroy();
+  signal.addEventListener("abort", abort);
+  let text = "";
+  try {
+    for await (const chunk of stream) {
+      text += String(chunk);
+      if (text.endsWith("\n") || text.length > maxUidLength) break;
+    }
+  } catch {
+    return undefined;
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+  signal.throwIfAborted();
+  return /^\d{1,10}\n$/.test(text) ? Number(text) : undefined;
 }

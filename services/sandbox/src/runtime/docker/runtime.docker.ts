@@ -3,6 +3,7 @@ import { openEngine } from "@sandgate/docker-engine/client";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import type { Runtime } from "../runtime.ts";
+import { createConnector } from "./connector.ts";
 import type { TotalLimits } from "./control-group.ts";
 import { createDockerDisk } from "./disk.docker.ts";
 import type { NetworkPolicy } from "./firewall.ts";
@@ -86,6 +87,8 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Required<Run
     verifyBridge: isolation.verifyBridge,
     logger,
   });
+  // Only root may enter a container's network.
+  const connector = process.geteuid?.() === 0 ? createConnector() : undefined;
   const defaults = { installationId, nameservers, ociRuntime, diskMb };
   return {
     lifecycle: createDockerLifecycle({
@@ -97,10 +100,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Required<Run
       defaults,
       logger,
     }),
-    operations: createDockerOperations(engine),
+    operations: createDockerOperations(engine, { connector, logger }),
     images: createDockerImages(engine),
     disk: createDockerDisk({ engine }),
-    // No connection outlives its call.
-    close: () => Promise.resolve(),
+    close: async () => connector?.close(),
   };
 }

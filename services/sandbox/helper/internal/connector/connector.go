@@ -1,0 +1,243 @@
+// Package connector runs beside the platform, on the machine of the containers: it connects the platform with the daemons in
+// them, past the engine.
+package connector
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandgate/helper/internal/daemon"
+)
+
+const (
+	// Of the socket in the folder.
+	socketName = "connector"
+	// Of a request, and of a daemon that takes no connection.
+	timeout = 2 * time.Second
+	// A container's id in hex, a pid, a uid.
+	maxRequest = 128
+	// Of one container: a tenant may keep each connection open that it was given.
+	maxConnections = 8
+)
+
+// connections counts them, by container.
+type connections struct {
+	mutex sync.Mutex
+	of    map[string]int
+}
+
+func (open *connections) take(container string) error {
+	open.mutex.Lock()
+	defer open.mutex.Unlock()
+	if open.of[container] == maxConnections {
+		return errors.New("away: the container keeps too many connections")
+	}
+	open.of[container]++
+	return nil
+}
+
+func (open *connections) release(container string) {
+	open.mutex.Lock()
+	defer open.mutex.Unlock()
+	open.of[container]--
+	if open.of[container] == 0 {
+		delete(open.of, container)
+	}
+}
+
+type request struct {
+	pid, uid  int
+	container string
+}
+
+// Serve takes requests by a socket in the folder, which it removes in the end: once standard input, which the platform holds,
+// has ended. A request is a line, `<pid> <container> <uid>`, and the answer one of two:
+//   - `ok`: from there on the connection is one to the daemon of that user in the container whose init has that pid;
+//   - why not: `away: …` when no such daemon takes it, `barred: …` when the container can't be entered from here.
+func Serve(folder string) error {
+	defer os.RemoveAll(folder)
+	listener, err := net.Listen("unix", filepath.Join(folder, socketName))
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		listener.Close()
+	}()
+	open := &connections{of: map[string]int{}}
+	// The platform waits for it.
+	fmt.Println("ready")
+	for {
+		connection, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go open.serve(connection.(*net.UnixConn))
+	}
+}
+
+func (open *connections) serve(platform *net.UnixConn) {
+	defer platform.Close()
+	_ = platform.SetDeadline(time.Now().Add(timeout))
+	line, err := bufio.NewReader(io.LimitReader(platform, maxRequest)).ReadString('\n')
+	if err != nil {
+		return
+	}
+	var asked request
+	if _, err := fmt.Sscanf(line, "%d %64s %d\n", &asked.pid, &asked.container, &asked.uid); err != nil {
+		fmt.Fprintln(platform, "barred:", err)
+		return
+	}
+	err = open.take(asked.container)
+	if err == nil {
+		defer open.release(asked.container)
+		err = connect(asked, platform)
+	}
+	if err != nil {
+		fmt.Fprintln(platform, err)
+	}
+}
+
+// connect hands the platform's connection to the daemon, and ends when that is done with it.
+func connect(asked request, platform *net.UnixConn) error {
+	dial, err := dialInside(asked)
+	if err != nil {
+		return err
+	}
+	defer dial.Close()
+	// The daemon may write as soon as it has the connection.
+	if _, err := io.WriteString(platform, "ok\n"); err != nil {
+		return nil
+	}
+	err = handOver(dial, platform)
+	platform.Close()
+	if err == nil {
+		_, _ = io.Copy(io.Discard, dial)
+	}
+	return nil
+}
+
+func handOver(dial, platform *net.UnixConn) error {
+	raw, err := platform.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(descriptor uintptr) {
+		failed = daemon.HandOver(dial, int(descriptor), int(descriptor))
+	}); err != nil {
+		return err
+	}
+	return failed
+}
+
+func dialInside(asked request) (*net.UnixConn, error) {
+	type result struct {
+		dial *net.UnixConn
+		err  error
+	}
+	connected := make(chan result, 1)
+	go func() {
+		// A thread of its own, which ends with this: it stays in the container's network, as that user.
+		runtime.LockOSThread()
+		if err := enter(asked.pid, asked.container); err != nil {
+			connected <- result{nil, fmt.Errorf("barred: %w", err)}
+			return
+		}
+		dial, err := dialAs(asked.uid)
+		if err != nil {
+			err = fmt.Errorf("away: %w", err)
+		}
+		connected <- result{dial, err}
+	}()
+	found := <-connected
+	return found.dial, found.err
+}
+
+// enter takes this thread into the network namespace of the container. All is read by one descriptor of the process: once that
+// has ended, nothing can be read by it, whoever has the pid then.
+func enter(pid int, container string) error {
+	process, err := unix.Open(fmt.Sprintf("/proc/%d", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(process)
+	groups, err := read(process, "cgroup")
+	if err != nil {
+		return err
+	}
+	if len(container) != 64 || !strings.Contains(groups, container) {
+		return fmt.Errorf("process %d is not of the container %s", pid, container)
+	}
+	// The ids of another user namespace are not those of this one.
+	ids, err := read(process, "uid_map")
+	if err != nil {
+		return err
+	}
+	if strings.Join(strings.Fields(ids), " ") != "0 0 4294967295" {
+		return errors.New("the container has a user namespace of its own")
+	}
+	network, err := unix.Openat(process, "ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(network)
+	return unix.Setns(network, unix.CLONE_NEWNET)
+}
+
+func read(folder int, name string) (string, error) {
+	descriptor, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	file := os.NewFile(uintptr(descriptor), name)
+	defer file.Close()
+	text, err := io.ReadAll(file)
+	return string(text), err
+}
+
+// dialAs connects from this thread, as the user whom the daemon takes connections of.
+func dialAs(uid int) (*net.UnixConn, error) {
+	// The system call itself changes this thread alone.
+	if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); failed != 0 {
+		return nil, failed
+	}
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(socket), "dial")
+	defer file.Close()
+	// A tenant may listen there and accept nothing.
+	limit := unix.NsecToTimeval(int64(timeout))
+	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+		return nil, err
+	}
+	if err := unix.Connect(socket, &unix.SockaddrUnix{Name: daemon.SocketName(uid)}); err != nil {
+		return nil, err
+	}
+	connection, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	dial := connection.(*net.UnixConn)
+	if err := daemon.CheckPeer(dial, uid); err != nil {
+		dial.Close()
+		return nil, err
+	}
+	return dial, nil
+}

@@ -1,0 +1,120 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { connect, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { readHelperProgram } from "../helper-program.ts";
+
+/** Of the helper, see `helper connector`. */
+const socketName = "connector";
+const answerMs = 5_000;
+const maxAnswerLength = 1_000;
+
+/** The container of a helper's daemon, its first process, and the user of the daemon. */
+export interface DaemonPlace {
+  containerId: string;
+  pid: number;
+  uid: number;
+}
+
+/** Opens sockets to the daemons of helpers, past the engine. */
+export interface Connector {
+  /**
+   * @returns a socket that nothing has come by; "away" when no daemon takes it. Throws the signal's reason, and where
+   *   this process can't enter the container: it must be root on the engine's machine.
+   */
+  connect(place: DaemonPlace, signal: AbortSignal): Promise<Socket | "away">;
+  close(): Promise<void>;
+}
+
+/**
+ * A connector is a program of its own, since a thread enters the container's network. It is started by the first call
+ * and ends with this process.
+ */
+export function createConnector(): Connector {
+  let starting: Promise<Running> | undefined;
+
+  function start(): Promise<Running> {
+    starting ??= startProgram(() => {
+      starting = undefined;
+    });
+    return starting;
+  }
+
+  return {
+    async connect({ containerId, pid, uid }, signal) {
+      const { folder } = await start();
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
+      const socket = connect(join(folder, socketName));
+      // Whoever uses it learns of its end.
+      socket.on("error", () => {});
+      socket.write(`${pid} ${containerId} ${uid}\n`);
+      const answer = await readLine(socket, limit).catch((error: unknown) => {
+        socket.destroy();
+        throw signal.aborted ? signal.reason : error;
+      });
+      if (answer === "ok") return socket;
+      socket.destroy();
+      if (answer.startsWith("away: ")) return "away";
+      throw new Error(answer);
+    },
+    async close() {
+      const running = await starting?.catch(() => undefined);
+      if (!running) return;
+      const ended = once(running.child, "exit");
+      running.child.ref();
+      running.child.stdin?.end();
+      await ended;
+    },
+  };
+}
+
+interface Running {
+  child: ChildProcess;
+  folder: string;
+}
+
+async function startProgram(onEnd: () => void): Promise<Running> {
+  try {
+    const program = await readHelperProgram(process.arch);
+    const folder = await mkdtemp(join(tmpdir(), "sandgate-"));
+    const file = join(folder, "helper");
+    await writeFile(file, program.bytes, { mode: 0o700 });
+    // It removes the folder once its input has ended, however this process ends.
+    const child = spawn(file, ["connector", folder], { stdio: ["pipe", "pipe", "inherit"] });
+    child.once("exit", onEnd);
+    const { stdout } = child;
+    await Promise.race([
+      once(stdout, "data"),
+      once(child, "exit").then(() => Promise.reject(new Error("the connector has ended"))),
+    ]);
+    await rm(file, { force: true });
+    for (const handle of [child, child.stdin, stdout]) (handle as unknown as { unref(): void }).unref();
+    return { child, folder };
+  } catch (error) {
+    onEnd();
+    throw error;
+  }
+}
+
+/** The line that a socket begins with, which nothing follows. */
+function readLine(socket: Socket, signal: AbortSignal): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = "";
+    const take = (chunk: Buffer) => {
+      text += chunk.toString();
+      if (text.endsWith("\n")) end(() => resolve(text.trim()));
+      else if (text.length > maxAnswerLength) end(() => reject(new Error("the connector answered too much")));
+    };
+    const onClose = () => end(() => reject(new Error("the connector did not answer")));
+    const onAbort = () => end(() => reject(signal.reason));
+    const end = (settle: () => void) => {
+      socket.off("data", take).off("close", onClose).pause();
+      signal.removeEventListener("abort", onAbort);
+      settle();
+    };
+    socket.on("data", take).on("close", onClose);
+    signal.addEventListener("abort", onAbort);
+  });
+}
