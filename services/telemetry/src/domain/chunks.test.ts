@@ -62,9 +62,17 @@ describe("chunks", () => {
     await fc.assert(
       fc.asyncProperty(fc.array(logRow, some), fc.array(logRow, some), async (first, second) => {
         const [a, b] = [await encodeLogs(first), await encodeLogs(second)];
-        const { body, ...summary } = mergeChunks("logs", a.body, b.body);
+        const { body, ...summary } = mergeChunks(a, b);
         expect(rowsOf(await openLogs(stored({ ...summary, body })))).toEqual([...first, ...second]);
         expect(await encodeLogs([...first, ...second])).toMatchObject(summary);
+      }),
+      { numRuns: 30 },
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(metricRow, some), fc.array(metricRow, some), async (first, second) => {
+        const { body, ...summary } = mergeChunks(await encodeMetrics(first), await encodeMetrics(second));
+        expect(rowsOf(await openMetrics(stored({ ...summary, body })))).toEqual([...first, ...second]);
+        expect(await encodeMetrics([...first, ...second])).toMatchObject(summary);
       }),
       { numRuns: 30 },
     );

@@ -19,17 +19,21 @@ export interface Chunk {
 }
 
 /** Up to these sizes, a new batch is merged into the newest chunk: a line a second must not make a chunk a second. */
-const maxMerged = { rows: 1_000, textBytes: 64 * 1024 };
+export const maxMerged = { rows: 1_000, textBytes: 64 * 1024 };
 
-/** What a line takes besides its text, as packed below: time, stream and length. Empty lines fill a disk too. */
-const lineBytes = 8 + 1 + 4;
+/** What a packed chunk begins with: the number of its rows. */
+const rowCountBytes = 4;
+
+/** What a row has in each column, as packed below. */
+const columnBytes = { logs: [8, 1, 4], metrics: [8, 8, 8] } as const;
+
+/** What a line takes besides its text. Empty lines fill a disk too. */
+const lineBytes = columnBytes.logs.reduce((sum, bytes) => sum + bytes, 0);
+const sampleBytes = columnBytes.metrics.reduce((sum, bytes) => sum + bytes, 0);
 
 /** Up to this size rows are compressed at once. */
 const smallBytes = 4 * 1024;
 const minBufferBytes = 256;
-
-/** A sample as packed below: time, CPU seconds and memory bytes. */
-const sampleBytes = 8 + 8 + 8;
 
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
@@ -81,9 +85,13 @@ export async function openMetrics({ body, firstSequence, lastSequence }: PackedC
   return openPackedMetrics(await decompressTo(body, (lastSequence - firstSequence + 1) * sampleBytes));
 }
 
-/** In one piece of about that size: zlib's pieces of 16 KiB, and their copies, keep the garbage collector busy. */
 function decompressTo(body: Uint8Array, bytes: number): Promise<Buffer> {
-  return decompress(body, { chunkSize: Math.max(1024, bytes + 64) });
+  return decompress(body, inOnePiece(bytes));
+}
+
+/** For a result of about that size: zlib's pieces of 16 KiB, and their copies, keep the garbage collector busy. */
+function inOnePiece(bytes: number): { chunkSize: number } {
+  return { chunkSize: Math.max(1024, bytes + 64) };
 }
 
 /** All rows of a chunk. */
@@ -102,15 +110,23 @@ export function fitsInto(last: Pick<Chunk, "rows" | "textBytes">, next: Chunk): 
 }
 
 /** Merges `next` into `last`. Synchronous: both are small (see fitsInto). */
-export function mergeChunks(kind: ChunkKind, last: Uint8Array, next: Uint8Array): Chunk {
-  const a = zstdDecompressSync(last);
-  const b = zstdDecompressSync(next);
-  if (kind === "logs") {
-    const rows = [...rowsOf(openPackedLogs(a)), ...rowsOf(openPackedLogs(b))];
-    return { ...summarizeLogs(rows), body: compressSync(packLogs(rows)) };
-  }
-  const rows = [...rowsOf(openPackedMetrics(a)), ...rowsOf(openPackedMetrics(b))];
-  return { ...summarizeMetrics(rows), body: compressSync(packMetrics(rows)) };
+export function mergeChunks(last: Chunk, next: Chunk): Chunk {
+  const packed = mergePacked(unpack(last), unpack(next), columnBytes[last.kind]);
+  return {
+    kind: last.kind,
+    rows: last.rows + next.rows,
+    stdoutRows: last.stdoutRows + next.stdoutRows,
+    stderrRows: last.stderrRows + next.stderrRows,
+    firstUs: Math.min(last.firstUs, next.firstUs),
+    lastUs: Math.max(last.lastUs, next.lastUs),
+    // Counted anew, so that it is right even if one of the chunks was counted for less.
+    textBytes: last.kind === "logs" ? packed.length - rowCountBytes : 0,
+    body: compressSync(packed),
+  };
+}
+
+function unpack({ kind, rows, textBytes, body }: Chunk): Buffer {
+  return zstdDecompressSync(body, inOnePiece(kind === "logs" ? textBytes : rows * sampleBytes));
 }
 
 /** In the thread pool, unless it takes less time than asking a thread does. */
@@ -163,7 +179,7 @@ function timesOf(rows: readonly { timeNs: bigint }[]): { firstUs: number; lastUs
 
 function packLogs(rows: readonly LogRow[]): Buffer {
   const lines = rows.map((row) => Buffer.from(row.log, "utf8"));
-  const header = Buffer.allocUnsafe(4 + rows.length * lineBytes);
+  const header = Buffer.allocUnsafe(rowCountBytes + rows.length * lineBytes);
   let at = packTimes(header, rows);
   for (const row of rows) at = header.writeUInt8(row.stream === "stdout" ? 1 : 2, at);
   for (const line of lines) at = header.writeUInt32LE(line.length, at);
@@ -172,7 +188,7 @@ function packLogs(rows: readonly LogRow[]): Buffer {
 
 function openPackedLogs(packed: Buffer): OpenLogChunk {
   const timesNs = unpackTimes(packed);
-  const streams = 4 + timesNs.length * 8;
+  const streams = rowCountBytes + timesNs.length * 8;
   const lengths = streams + timesNs.length;
   /** Where each line ends. */
   const ends = new Uint32Array(timesNs.length);
@@ -196,7 +212,7 @@ function openPackedLogs(packed: Buffer): OpenLogChunk {
 }
 
 function packMetrics(rows: readonly MetricRow[]): Buffer {
-  const packed = Buffer.allocUnsafe(4 + rows.length * sampleBytes);
+  const packed = Buffer.allocUnsafe(rowCountBytes + rows.length * sampleBytes);
   let at = packTimes(packed, rows);
   for (const row of rows) at = packed.writeDoubleLE(row.cpuSeconds, at);
   for (const row of rows) at = packed.writeDoubleLE(row.memoryBytes, at);
@@ -205,7 +221,7 @@ function packMetrics(rows: readonly MetricRow[]): Buffer {
 
 function openPackedMetrics(packed: Buffer): OpenChunk<MetricRow> {
   const timesNs = unpackTimes(packed);
-  const cpu = 4 + timesNs.length * 8;
+  const cpu = rowCountBytes + timesNs.length * 8;
   const memory = cpu + timesNs.length * 8;
   return {
     timesNs,
@@ -222,6 +238,24 @@ function openPackedMetrics(packed: Buffer): OpenChunk<MetricRow> {
   };
 }
 
+/** Appends the columns of `b` to those of `a`, and its lines, without a row being decoded. */
+function mergePacked(a: Buffer, b: Buffer, columns: readonly number[]): Buffer {
+  const [rowsOfA, rowsOfB] = [a.readUInt32LE(0), b.readUInt32LE(0)];
+  const pieces = [a.subarray(0, rowCountBytes)];
+  let [atA, atB] = [rowCountBytes, rowCountBytes];
+  for (const bytes of columns) {
+    const [endOfA, endOfB] = [atA + rowsOfA * bytes, atB + rowsOfB * bytes];
+    pieces.push(a.subarray(atA, endOfA), b.subarray(atB, endOfB));
+    [atA, atB] = [endOfA, endOfB];
+  }
+  const merged = Buffer.concat([...pieces, a.subarray(atA), b.subarray(atB)]);
+  merged.writeUInt32LE(rowsOfA + rowsOfB);
+  let lastOfA = 0n;
+  for (let row = 0; row < rowsOfA; row++) lastOfA += a.readBigInt64LE(rowCountBytes + row * 8);
+  merged.writeBigInt64LE(b.readBigInt64LE(rowCountBytes) - lastOfA, rowCountBytes + rowsOfA * 8);
+  return merged;
+}
+
 /** Returns where the times end. */
 function packTimes(into: Buffer, rows: readonly { timeNs: bigint }[]): number {
   let at = into.writeUInt32LE(rows.length, 0);
@@ -236,7 +270,7 @@ function packTimes(into: Buffer, rows: readonly { timeNs: bigint }[]): number {
 function unpackTimes(packed: Buffer): bigint[] {
   let before = 0n;
   return Array.from({ length: packed.readUInt32LE(0) }, (_, i) => {
-    before += packed.readBigInt64LE(4 + i * 8);
+    before += packed.readBigInt64LE(rowCountBytes + i * 8);
     return before;
   });
 }

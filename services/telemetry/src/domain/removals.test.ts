@@ -21,7 +21,7 @@ describe("the oldest log chunks of a sandbox", () => {
   });
 
   test("are not the one with the rows just stored", () => {
-    const limits = { bytes: 1_000, chunks: 32, keep: { sandboxId: "s", sequence: 40 } };
+    const limits = { bytes: 1_000, chunks: 32, keep: new Map([["s", 40]]) };
     expect(chooseOldest("s", chunks, limits).chosen).toEqual(chunks.slice(0, 3));
     expect(chooseOldest("other", chunks, limits).chosen).toEqual(chunks);
   });

@@ -7,6 +7,7 @@ import {
   deleteBatch,
   type MongoDatabase,
   type MongoMigration,
+  type MongoTransaction,
 } from "@sandgate/kit/storage/mongo";
 import type { AuditEntry, AuditTarget } from "../domain/audit.ts";
 import type { AuditLog } from "./audit.ts";
@@ -79,33 +80,37 @@ export function createAuditLog({ db, write }: Pick<MongoDatabase, "db" | "write"
   const { entries, cursors } = collectionsOf(db);
 
   // Transactions of their own would take turns at the numbering, and bring fewer entries than the platform makes.
-  const appendTogether = createGroupCommit<AuditEntry>(
-    (added) =>
-      write(async ({ session }) => {
-        const ids = added.map(({ id }) => id);
-        const known = await entries.find({ _id: { $in: ids } }, { session, projection: { _id: 1 } }).toArray();
-        const knownIds = new Set(known.map(({ _id }) => _id));
-        // Of two entries with one id, the first.
-        const unknown = added.filter(({ id }) => !knownIds.has(id) && knownIds.add(id));
-        if (unknown.length === 0) return;
-        const last = await cursors.findOneAndUpdate(
-          { _id: numbering },
-          { $inc: { sequence: unknown.length } },
-          { session, upsert: true, returnDocument: "after" },
-        );
-        const first = (last?.sequence ?? 0) - unknown.length + 1;
-        await entries.insertMany(
-          // What is undefined is not stored (`ignoreUndefined`).
-          unknown.map(({ id, ...entry }, i) => ({ _id: id, sequence: first + i, ...entry })),
-          { session },
-        );
-      }),
-    maxTogether,
-  );
+  const appendTogether = createGroupCommit<AuditEntry, void>({
+    maxItems: maxTogether,
+    async commit(added) {
+      await write((tx) => insertUnknown(tx, added));
+      return added.map(() => undefined);
+    },
+  });
+
+  async function insertUnknown({ session }: MongoTransaction, added: readonly AuditEntry[]): Promise<void> {
+    const ids = added.map(({ id }) => id);
+    const known = await entries.find({ _id: { $in: ids } }, { session, projection: { _id: 1 } }).toArray();
+    const knownIds = new Set(known.map(({ _id }) => _id));
+    // Of two entries with one id, the first.
+    const unknown = added.filter(({ id }) => !knownIds.has(id) && knownIds.add(id));
+    if (unknown.length === 0) return;
+    const last = await cursors.findOneAndUpdate(
+      { _id: numbering },
+      { $inc: { sequence: unknown.length } },
+      { session, upsert: true, returnDocument: "after" },
+    );
+    const first = (last?.sequence ?? 0) - unknown.length + 1;
+    await entries.insertMany(
+      // What is undefined is not stored (`ignoreUndefined`).
+      unknown.map(({ id, ...entry }, i) => ({ _id: id, sequence: first + i, ...entry })),
+      { session },
+    );
+  }
 
   return {
     async append(added) {
-      await Promise.all(added.map(appendTogether));
+      await Promise.all(added.map((entry) => appendTogether(entry)));
     },
 
     async list({ workspaceId, actorId, action, since, until, after, limit }) {

@@ -147,8 +147,8 @@ async function removeNext(
 ): Promise<Removal> {
   const { session } = tx;
   const candidates = { workspaceId, textBytes: { $gt: 0 } };
-  // Two of each, since the first may only have the chunk to keep.
-  const options = { session, projection: { _id: 1 }, limit: 2 } as const;
+  // One more of each than may only have the chunk to keep.
+  const options = { session, projection: { _id: 1 }, limit: (limits.keep?.size ?? 0) + 1 } as const;
   const { sandboxes } = collections;
   const ended = sandboxes.find({ ...candidates, ended: true }, { ...options, sort: { updatedAt: 1 } });
   for await (const { _id } of ended) {

@@ -1,11 +1,11 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { describe, expect, test } from "vitest";
 import { isFinal, type Source } from "../domain/batches.ts";
-import { encodeMetrics } from "../domain/chunks.ts";
+import { encodeLogs, encodeMetrics } from "../domain/chunks.ts";
 import { purgeLimits } from "../domain/removals.ts";
 import { fromMillis } from "../domain/rows.ts";
 import { isDrained } from "../usecases/await-drained.ts";
-import { lineAt, startMs, unlimited, useStore } from "./store.fixture.ts";
+import { lineAt, longText, startMs, unlimited, useStore } from "./store.fixture.ts";
 import type { TelemetryStore } from "./store.ts";
 
 /** What every store of sources must do. `open` opens an empty one. */
@@ -36,6 +36,36 @@ export function describeSources(name: string, open: () => Promise<TelemetryStore
       const appending = store.sources.append(batch, { quotas: unlimited, now: new Date(startMs), signal });
       await expect(appending).rejects.toThrow("gave up");
       expect(await store.sources.findSandbox(source.sandboxId)).toBeUndefined();
+    });
+
+    test("batches that come at once are stored in their order, and one that can't be is refused alone", async () => {
+      const { store, source } = fixture;
+      const sources = Array.from({ length: 50 }, () => fixture.sandboxOf(source.workspaceId));
+      const foreign = fixture.sandboxOf(newId());
+      await append("", "a", [lineAt(0, "foreign")], { source: foreign });
+      const wrong = { ...foreign, workspaceId: source.workspaceId, containerId: "c2" };
+      const chunks = await Promise.all(
+        ["1", longText("2"), "late", "3"].map((line, i) => encodeLogs([lineAt(i, line)])),
+      );
+      const answers = await Promise.allSettled(
+        [...sources, wrong].flatMap((each) =>
+          ["", "a", "a", "b"].map((fromCursor, i) => {
+            const toCursor = ["a", "b", "z", "c"][i] ?? "";
+            const batch = { source: each, fromCursor, toCursor, chunk: chunks[i], final: i === 3 };
+            return store.sources.append(batch, { quotas: unlimited, now: new Date(startMs) });
+          }),
+        ),
+      );
+      const outcomes = answers.map((each) => (each.status === "fulfilled" ? each.value.accepted : each.reason.reason));
+      expect(outcomes).toEqual([...sources.flatMap(() => [true, true, false, true]), ...Array(4).fill("CONFLICT")]);
+      for (const each of sources) {
+        expect(await fixture.numbersOf(each)).toEqual([1, 2, 3]);
+        expect(await store.sources.findSandbox(each.sandboxId)).toMatchObject({
+          sequences: { logs: 3, metrics: 0 },
+          sources: [{ cursor: "c", final: true }],
+        });
+      }
+      expect(await fixture.linesOf(foreign.sandboxId)).toEqual(["foreign"]);
     });
 
     test("each source has a cursor of its own", async () => {

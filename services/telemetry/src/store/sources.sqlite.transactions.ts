@@ -1,7 +1,7 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard } from "@sandgate/kit/workspaces/sqlite-guards";
 import { type Batch, decideAppend, isFinal, type SandboxRecord, type Source } from "../domain/batches.ts";
-import { type Chunk, fitsInto, mergeChunks, rowsIn, type StoredChunk } from "../domain/chunks.ts";
+import { type Chunk, fitsInto, mergeChunks } from "../domain/chunks.ts";
 import { type LogQuotas, overQuota } from "../domain/quotas.ts";
 import { maxRemovedChunks } from "../domain/removals.ts";
 import { addLogBytes, removeOldestLogs, trimWorkspace } from "./retention.sqlite.transactions.ts";
@@ -34,7 +34,7 @@ function storeRows(
   const grownBytes = storeChunk(tx, sandboxId, sequence, chunk);
   if (chunk.kind !== "logs") return noLines;
   const stored = addLogBytes(tx, sandboxId, grownBytes);
-  const limits = { chunks: maxRemovedChunks, keep: { sandboxId, sequence } };
+  const limits = { chunks: maxRemovedChunks, keep: new Map([[sandboxId, sequence]]) };
   const ofSandbox = overQuota(quotas.sandboxBytes, stored.sandboxBytes);
   const removed = removeOldestLogs(tx, sandboxId, { ...limits, bytes: ofSandbox });
   const ofWorkspace = overQuota(quotas.workspaceBytes, stored.workspaceBytes - removed.bytes);
@@ -66,15 +66,16 @@ function saveSandbox(tx: Transaction, { source, toCursor, final }: Batch, sandbo
  * Stores the rows up to `sequence`, in the newest chunk or one of their own. Returns by how many bytes the chunks grow.
  */
 function storeChunk(tx: Transaction, sandboxId: string, sequence: number, chunk: Chunk): number {
-  const last = tx.db.get<Pick<StoredChunk, "firstSequence" | "lastSequence" | "textBytes"> & { id: number }>(
-    `SELECT id, first_sequence AS firstSequence, last_sequence AS lastSequence, text_bytes AS textBytes FROM chunks
+  const last = tx.db.get<Omit<Chunk, "kind" | "body"> & { id: number }>(
+    `SELECT id, last_sequence - first_sequence + 1 AS rows, first_us AS firstUs, last_us AS lastUs,
+       stdout_rows AS stdoutRows, stderr_rows AS stderrRows, text_bytes AS textBytes FROM chunks
      WHERE sandbox_id = ? AND kind = ? ORDER BY last_sequence DESC LIMIT 1`,
     sandboxId,
     chunk.kind,
   );
-  const mergeable = last && fitsInto({ rows: rowsIn(last), textBytes: last.textBytes }, chunk);
-  const stored = mergeable && tx.db.get<{ body: Uint8Array }>("SELECT body FROM chunks WHERE id = ?", last.id);
-  const { rows, ...columns } = stored ? mergeChunks(chunk.kind, stored.body, chunk.body) : chunk;
+  const mergeable = last && fitsInto(last, chunk);
+  const stored = mergeable && tx.db.get<Pick<Chunk, "body">>("SELECT body FROM chunks WHERE id = ?", last.id);
+  const { rows, ...columns } = stored ? mergeChunks({ ...last, ...stored, kind: chunk.kind }, chunk) : chunk;
   if (stored) tx.db.run("DELETE FROM chunks WHERE id = ?", last.id);
   tx.db.run(
     `INSERT INTO chunks (sandbox_id, kind, first_sequence, last_sequence, first_us, last_us, stdout_rows, stderr_rows,
