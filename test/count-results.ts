@@ -14,8 +14,9 @@ interface Report {
 }
 
 /**
- * Prints "passed failed skipped" of the reports named by the arguments, and on standard error each failure with its
- * cause. A file that failed outside its tests counts as one failure, and so does a run without any test.
+ * Prints how many tests of the reports that the arguments name passed, failed and were skipped, a line each, and on
+ * standard error each failure with its cause. A file that failed outside its tests counts as one failure, and so does a
+ * run without any test.
  */
 const reports = process.argv.slice(2).map((file) => JSON.parse(readFileSync(file, "utf8")) as Report);
 const sum = (count: (report: Report) => number) => reports.reduce((total, report) => total + count(report), 0);
@@ -33,4 +34,4 @@ const skipped = sum(({ numPendingTests, numTodoTests }) => numPendingTests + num
 const isEmpty = sum(({ testResults }) => testResults.length) === 0;
 if (isEmpty) failures.push("no test was run");
 for (const failure of failures) process.stderr.write(`FAILED   ${failure}\n`);
-process.stdout.write(`${passed} ${failures.length} ${skipped}\n`);
+process.stdout.write(`passed ${passed}\nfailed ${failures.length}\nskipped ${skipped}\n`);

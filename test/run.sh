@@ -5,18 +5,21 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-passed=0
-failed=0
-skipped=0
-failures=
+# What was counted, and what failed with its cause, in files, since several things run at once.
+results=$(mktemp -d)
+: >"$results/failures"
 finish() {
   status=$?
+  passed=$(count passed)
+  failed=$(count failed)
   [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
-  rm -rf "${results:-}"
-  [ -z "$failures" ] || printf '%s' "$failures"
-  echo "$passed passed, $failed failed, $skipped skipped"
+  cat "$results/failures"
+  echo "$passed passed, $failed failed, $(count skipped) skipped"
+  rm -rf "$results"
   exit $((failed > 0))
 }
+# count <what>: the sum of the lines `<what> <number>`.
+count() { cat "$results"/*.counts 2>/dev/null | awk -v what="$1" '$1 == what { sum += $2 } END { print sum + 0 }'; }
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -33,34 +36,35 @@ check() {
   output=$("$@" 2>&1 </dev/null)
   case $? in
     0)
-      passed=$((passed + 1))
-      echo "passed   $name"
+      echo "passed 1"
+      echo "passed   $name" >&2
       ;;
     77)
-      skipped=$((skipped + 1))
-      echo "skipped  $name: $output"
+      echo "skipped 1"
+      echo "skipped  $name: $output" >&2
       ;;
     *)
-      failed=$((failed + 1))
-      failure="FAILED   $name
-$output
-"
-      printf '%s' "$failure"
-      failures=$failures$failure
+      echo "failed 1"
+      printf 'FAILED   %s\n%s\n' "$name" "$output" | tee -a "$results/failures" >&2
       ;;
   esac
 }
 
-check "types" tsc --noEmit
-check "style" biome check .
-check "unused code and dependencies" knip
-check "known vulnerabilities of packages" sh test/packages/audit.sh
-check "protos: style" sh proto/check.sh lint
-check "protos: no breaking change" sh proto/check.sh breaking
-check "protos: generated code is current" sh proto/check.sh generated
-check "helper: generated code is current" sh services/sandbox/helper/check.sh generated
-check "helper: tests" sh services/sandbox/helper/check.sh tests
-check "helper: the committed build is current" sh services/sandbox/helper/check.sh build
+run_checks() {
+  check "types" tsc --noEmit
+  check "style" biome check .
+  check "unused code and dependencies" knip
+  check "known vulnerabilities of packages" sh test/packages/audit.sh
+  check "protos: style" sh proto/check.sh lint
+  check "protos: no breaking change" sh proto/check.sh breaking
+  check "protos: generated code is current" sh proto/check.sh generated
+  check "helper: generated code is current" sh services/sandbox/helper/check.sh generated
+  check "helper: tests" sh services/sandbox/helper/check.sh tests
+  check "helper: the committed build is current" sh services/sandbox/helper/check.sh build
+}
+
+# Beside the installation of what the suites need.
+run_checks >"$results/checks.counts" &
 
 # The suites skip themselves when something is missing, so that nothing here ends the run.
 if (prepare_engine); then
@@ -107,7 +111,6 @@ for attempt in 1 2 3; do
 done
 
 # The projects of vitest.config.ts, two at a time, in rows that take about as long as each other.
-results=$(mktemp -d)
 run_projects() {
   projects=$1
   shift
@@ -121,15 +124,10 @@ run_projects() {
   run_projects "unit programs kubernetes" "$@" &
   wait
 } 2>&1 | cat
-counts=$("$node" test/count-results.ts "$results"/*.json) || counts="0 1 0"
-# shellcheck disable=SC2086 # three numbers
-set -- $counts
+wait
+"$node" test/count-results.ts "$results"/*.json >"$results/tests.counts" 2>>"$results/failures" || echo "failed 1" >>"$results/tests.counts"
 # Vitest also fails for what belongs to no test, an unhandled rejection for one.
-if [ -n "$(find "$results" -name "*.failed")" ] && [ "$2" = 0 ]; then
-  failures="${failures}FAILED   outside of all tests, see above: $(cd "$results" && echo ./*.failed)
-"
-  set -- "$1" 1 "$3"
+if [ -n "$(find "$results" -name "*.failed")" ] && ! grep -q '^failed [1-9]' "$results/tests.counts"; then
+  echo "FAILED   outside of all tests, see above: $(cd "$results" && echo ./*.failed)" >>"$results/failures"
+  echo "failed 1" >>"$results/tests.counts"
 fi
-passed=$((passed + $1))
-failed=$((failed + $2))
-skipped=$((skipped + $3))

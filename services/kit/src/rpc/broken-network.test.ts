@@ -47,8 +47,7 @@ test.each(["down", "reset", "silent"] as const)(
     const create = () => client.createWorkspace({ name: "n" }, asFacade({ requestId: "r", user, timeoutMs: 60_000 }));
 
     const running = create();
-    running.catch(() => {});
-    await started.promise;
+    await Promise.race([started.promise, running]);
     await proxy.set(mode);
     await expect(running).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
     go.resolve();

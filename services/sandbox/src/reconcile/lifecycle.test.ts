@@ -19,7 +19,10 @@ import {
   start,
   stopByUser,
   store,
+  useReconciler,
 } from "./reconciler.fixture.ts";
+
+useReconciler();
 
 test("gives a container that its user stops time to end, then removes it", async () => {
   await start();

@@ -15,7 +15,10 @@ import {
   start,
   stopByUser,
   store,
+  useReconciler,
 } from "./reconciler.fixture.ts";
+
+useReconciler();
 
 const phasesToReady = ["accepted", "image_pulled", "created", "started", "ready"];
 

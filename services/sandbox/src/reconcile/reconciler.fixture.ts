@@ -114,20 +114,23 @@ export async function stopByUser(id: string): Promise<void> {
   changes.announce(id);
 }
 
-test.beforeEach(async ({ folder }) => {
-  store = await openSqliteStore({
-    file: join(folder, "sandbox.sqlite"),
-    logger: createLogger({ service: "sandbox", level: "silent" }),
+/** Opens them for each test of the file that calls this. */
+export function useReconciler(): void {
+  test.beforeEach(async ({ folder }) => {
+    store = await openSqliteStore({
+      file: join(folder, "sandbox.sqlite"),
+      logger: createLogger({ service: "sandbox", level: "silent" }),
+    });
+    engine = createScriptedEngine();
+    changes = createChanges(createLoopbackBus());
   });
-  engine = createScriptedEngine();
-  changes = createChanges(createLoopbackBus());
-});
 
-afterEach(async () => {
-  await reconciler.stop();
-  await store.close();
-  vi.useRealTimers();
-});
+  afterEach(async () => {
+    await reconciler.stop();
+    await store.close();
+    vi.useRealTimers();
+  });
+}
 
 /** Outages and limits of a minute are then as long as the test says, however busy the machine is. */
 export function holdClock(): void {

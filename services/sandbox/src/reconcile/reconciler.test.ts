@@ -15,7 +15,10 @@ import {
   start,
   stopByUser,
   store,
+  useReconciler,
 } from "./reconciler.fixture.ts";
+
+useReconciler();
 
 test("resumes after a crash from any state", async () => {
   await start();

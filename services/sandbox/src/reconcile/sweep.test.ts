@@ -14,7 +14,10 @@ import {
   start,
   stopByUser,
   store,
+  useReconciler,
 } from "./reconciler.fixture.ts";
+
+useReconciler();
 
 test("a live sandbox is not lost whose container is there, though no list shows it", async () => {
   await start();
