@@ -1,6 +1,9 @@
+import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/base/logging";
 import type { Connector } from "@sandgate/sandbox/docker-connector";
 import { createDockerOperations } from "@sandgate/sandbox/operations.docker";
@@ -11,6 +14,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { removeHostObjects } from "../platform/host-objects.ts";
 
 const isAvailable = await requireServer("docker", probeEngine);
+const execute = promisify(execFile);
 const { signal } = new AbortController();
 /** What HTTP/2 begins with; the daemon answers with its settings. */
 const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
@@ -79,6 +83,19 @@ describe.runIf(isAvailable)("operations: docker", { timeout: 60_000 }, () => {
       stream.destroy();
     }
     expect(tries).toBe(1);
+  });
+
+  test.runIf(process.geteuid?.() === 0)("a connector that is killed is started again", async () => {
+    const sandboxId = await start();
+    const socket = await operations.connectHelper(sandboxId, signal);
+    const closed = once(socket, "close");
+    await execute("pkill", ["-KILL", "-P", String(process.pid), "-f", "connector"]);
+    socket.resume();
+    await closed;
+    const again = await operations.connectHelper(sandboxId, signal);
+    expect(again).toBeInstanceOf(Socket);
+    expect(await answers(again)).toBe(true);
+    again.destroy();
   });
 
   test("a container that keeps many connections open gets more by the engine", async () => {

@@ -21,8 +21,8 @@ export interface DaemonPlace {
 /** Opens sockets to the daemons of helpers, past the engine. */
 export interface Connector {
   /**
-   * @returns a socket that nothing has come by; "away" when no daemon takes it. Throws the signal's reason, and where
-   *   this process can't enter the container: it must be root on the engine's machine.
+   * @returns a socket that nothing has come by; "away" when no daemon takes it in time. Throws the signal's reason, and
+   *   where this process can't enter the container: it must be root on the engine's machine.
    */
   connect(place: DaemonPlace, signal: AbortSignal): Promise<Socket | "away">;
   close(): Promise<void>;
@@ -50,12 +50,10 @@ export function createConnector(): Connector {
       // Whoever uses it learns of its end.
       socket.on("error", () => {});
       socket.write(`${pid} ${containerId} ${uid}\n`);
-      const answer = await readLine(socket, limit).catch((error: unknown) => {
-        socket.destroy();
-        throw signal.aborted ? signal.reason : error;
-      });
+      const answer = await readLine(socket, limit).catch(() => "away: ");
       if (answer === "ok") return socket;
       socket.destroy();
+      signal.throwIfAborted();
       if (answer.startsWith("away: ")) return "away";
       throw new Error(answer);
     },
@@ -76,14 +74,18 @@ interface Running {
 }
 
 async function startProgram(onEnd: () => void): Promise<Running> {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-"));
   try {
     const program = await readHelperProgram(process.arch);
-    const folder = await mkdtemp(join(tmpdir(), "sandgate-"));
     const file = join(folder, "helper");
     await writeFile(file, program.bytes, { mode: 0o700 });
     // It removes the folder once its input has ended, however this process ends.
     const child = spawn(file, ["connector", folder], { stdio: ["pipe", "pipe", "inherit"] });
-    child.once("exit", onEnd);
+    child.once("exit", () => {
+      onEnd();
+      // One that was killed leaves it.
+      rm(folder, { recursive: true, force: true }).catch(() => {});
+    });
     const { stdout } = child;
     await Promise.race([
       once(stdout, "data"),
@@ -94,6 +96,7 @@ async function startProgram(onEnd: () => void): Promise<Running> {
     return { child, folder };
   } catch (error) {
     onEnd();
+    await rm(folder, { recursive: true, force: true });
     throw error;
   }
 }
