@@ -119,11 +119,16 @@ func connect(asked request, platform *net.UnixConn) error {
 		return err
 	}
 	defer dial.Close()
-	// The daemon may write as soon as it has the connection.
-	if _, err := io.WriteString(platform, "ok\n"); err != nil {
-		return nil
+	if err := handOver(dial, platform); err != nil {
+		return fmt.Errorf("away: %w", err)
 	}
-	err = handOver(dial, platform)
+	// The daemon answers once it has the connection, by which it says nothing before the platform does.
+	_ = dial.SetReadDeadline(time.Now().Add(timeout))
+	if _, err := io.ReadFull(dial, make([]byte, 1)); err != nil {
+		return fmt.Errorf("away: %w", err)
+	}
+	_ = dial.SetReadDeadline(time.Time{})
+	_, err = io.WriteString(platform, "ok\n")
 	platform.Close()
 	if err == nil {
 		_, _ = io.Copy(io.Discard, dial)

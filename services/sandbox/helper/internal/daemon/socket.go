@@ -76,6 +76,10 @@ func takeOver(dial *net.UnixConn) (*handedOver, error) {
 		}
 		return nil, errors.New("two files were to be handed over")
 	}
+	// So that whoever dialled knows that they have come: a security module may refuse them.
+	if _, err := dial.Write([]byte{0}); err != nil {
+		return nil, errors.Join(err, files[0].Close(), files[1].Close())
+	}
 	connection := &handedOver{dial, files[0], files[1]}
 	go func() {
 		_ = dial.SetReadDeadline(time.Time{})
