@@ -56,9 +56,6 @@ const limited = Object.entries(projects).map(([name, project]) => ({
 
 export default defineConfig({
   test: {
-    unstubEnvs: true,
-    unstubGlobals: true,
-    restoreMocks: true,
     // Longer than polls take to say what they miss.
     testTimeout: 180_000,
     // A hook may start every server of the distributed form.

@@ -32,10 +32,8 @@ export function createGroupCommit<T, R>(o: {
   const limit = pLimit(o.commitsAtOnce ?? Number.POSITIVE_INFINITY);
 
   async function commitGroup(group: readonly Waiting<T, R>[]): Promise<void> {
-    const wanted = group.filter(({ signal, reject }) => {
-      if (signal?.aborted) reject(signal.reason);
-      return !signal?.aborted;
-    });
+    for (const { signal, reject } of group) if (signal?.aborted) reject(signal.reason);
+    const wanted = group.filter(({ signal }) => !signal?.aborted);
     if (wanted.length === 0) return;
     try {
       const results = await commit(wanted.map(({ item }) => item));

@@ -57,6 +57,7 @@ export function createHelperConnections(o: {
 
   async function openSocket(stream: Duplex): Promise<Socket> {
     const socket = await toSocket(stream);
+    // Its close has been told already.
     if (socket.destroyed) return socket;
     metrics.connections.inc();
     socket.once("close", () => {

@@ -14,9 +14,9 @@ export interface RuntimeOperations {
   /**
    * Opens a byte stream to the sandbox's helper, which runs with the rights, folder and environment of the sandbox's
    * image, and starts it when none runs. The engine's own exec carries it, or starts what it is a socket to: no port is
-   * open in the sandbox. What comes by it is the tenant's word. A buffer that was written to it may be used again once its write has called back. The
-   * stream is destroyed with the error when the helper can't be started, with CONFLICT where the sandbox was made
-   * without one. Throws the signal's reason when it aborts before the stream is open.
+   * open in the sandbox. What comes by it is the tenant's word. A buffer that was written to it may be used again once
+   * its write has called back. The stream is destroyed with the error when the helper can't be started, with CONFLICT
+   * where the sandbox was made without one. Throws the signal's reason when it aborts before the stream is open.
    */
   connectHelper(sandboxId: string, signal: AbortSignal): Promise<Duplex>;
 }

@@ -36,7 +36,7 @@ interface Sandboxes {
   changed: Map<string, SandboxDocument>;
 }
 
-interface StoredChunk {
+interface WrittenChunk {
   /** Undefined for a new one. */
   _id?: ObjectId;
   document: ChunkDocument;
@@ -113,14 +113,14 @@ async function storeChunks(
     const lastSequence = before.get(sandboxId)?.sequences[kind];
     return lastSequence ? { sandboxId, kind, lastSequence, textBytes: { $lt: maxMerged.textBytes } } : [];
   });
-  const newest = new Map<string, StoredChunk>();
+  const newest = new Map<string, WrittenChunk>();
   const keyOf = (sandboxId: string, kind: ChunkKind) => `${kind} ${sandboxId}`;
   if (mergeable.length > 0) {
     for await (const { _id, ...document } of chunks.find({ $or: mergeable }, { session })) {
       newest.set(keyOf(document.sandboxId, document.kind), { _id, document });
     }
   }
-  const stored = new Set<StoredChunk>();
+  const stored = new Set<WrittenChunk>();
   for (const { sandboxId, sequence, chunk } of additions) {
     const key = keyOf(sandboxId, chunk.kind);
     const last = newest.get(key);

@@ -5,6 +5,7 @@ import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { readHelperProgram } from "../helper-program.ts";
+import { hold } from "./programs.ts";
 
 /** Of the helper, see `helper connector`. */
 const socketName = "connector";
@@ -21,10 +22,10 @@ export interface DaemonPlace {
 /** Opens sockets to the daemons of helpers, past the engine. */
 export interface Connector {
   /**
-   * @returns a socket that nothing has come by; "away" when no daemon takes it in time. Throws the signal's reason, and
-   *   where this process can't enter the container: it must be root on the engine's machine.
+   * @returns a socket that nothing has come by; undefined when no daemon takes it in time. Throws the signal's reason,
+   *   and where this process can't enter the container: it must be root on the engine's machine.
    */
-  connect(place: DaemonPlace, signal: AbortSignal): Promise<Socket | "away">;
+  connect(place: DaemonPlace, signal: AbortSignal): Promise<Socket | undefined>;
   close(): Promise<void>;
 }
 
@@ -54,14 +55,14 @@ export function createConnector(): Connector {
       if (answer === "ok") return socket;
       socket.destroy();
       signal.throwIfAborted();
-      if (answer.startsWith("away: ")) return "away";
+      if (answer.startsWith("away: ")) return undefined;
       throw new Error(answer);
     },
     async close() {
       const running = await starting?.catch(() => undefined);
       if (!running) return;
       const ended = once(running.child, "exit");
-      running.child.ref();
+      hold(running.child, true);
       running.child.stdin?.end();
       await ended;
     },
@@ -92,7 +93,7 @@ async function startProgram(onEnd: () => void): Promise<Running> {
       once(child, "exit").then(() => Promise.reject(new Error("the connector has ended"))),
     ]);
     await rm(file, { force: true });
-    for (const handle of [child, child.stdin, stdout]) (handle as unknown as { unref(): void }).unref();
+    hold(child, false);
     return { child, folder };
   } catch (error) {
     onEnd();

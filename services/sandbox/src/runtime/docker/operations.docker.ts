@@ -7,7 +7,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { LRUCache } from "lru-cache";
 import { explainHelperEnd, sandboxEnded } from "../helper-end.ts";
 import { helperCommand, helperStartCommand, type RuntimeOperations } from "../operations.ts";
-import type { Connector } from "./connector.ts";
+import type { Connector, DaemonPlace } from "./connector.ts";
 
 const maxKnownUsers = 10_000;
 const maxUidLength = 10;
@@ -27,20 +27,21 @@ export function createDockerOperations(
     const { containerId, pid } = await inspect(container, signal);
     if (pid === 0) return undefined;
     const known = users.get(containerId);
+    const socket = known !== undefined && (await tryConnector(container, { containerId, pid, uid: known }, signal));
+    if (socket) return socket;
+    const uid = direct && (await startDaemon(container, signal));
+    if (uid === undefined) return undefined;
+    users.set(containerId, uid);
+    return tryConnector(container, { containerId, pid, uid }, signal);
+  }
+
+  async function tryConnector(container: Container, place: DaemonPlace, signal: AbortSignal) {
     try {
-      if (known !== undefined) {
-        const socket = await direct.connect({ containerId, pid, uid: known }, signal);
-        if (socket !== "away") return socket;
-      }
-      const uid = await startDaemon(container, signal);
-      if (uid === undefined) return undefined;
-      users.set(containerId, uid);
-      const socket = await direct.connect({ containerId, pid, uid }, signal);
-      return socket === "away" ? undefined : socket;
+      return await direct?.connect(place, signal);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       // One that has ended can't be entered either.
-      if ((await inspect(container, signal)).pid === pid) {
+      if ((await inspect(container, signal)).pid === place.pid) {
         direct = undefined;
         logger.info({ err: error }, "helpers are reached through the engine, which takes longer");
       }

@@ -1,4 +1,4 @@
-import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 
 /** How long a shell without work is kept. */
@@ -34,6 +34,16 @@ export async function runProgram(
   return ended;
 }
 
+/** Sets whether this process stays for a child that it has started. */
+export function hold(child: ChildProcess, isNeeded: boolean): void {
+  for (const each of [child, ...child.stdio]) {
+    // As pipes of a child these are sockets; those that it inherited are null.
+    const handle = each as unknown as { ref(): void; unref(): void } | null | undefined;
+    if (isNeeded) handle?.ref();
+    else handle?.unref();
+  }
+}
+
 const quote = (word: string) => `'${word.replaceAll("'", "'\\''")}'`;
 
 /** One that failed, or was told to end, can't be used again. It ends with this process. */
@@ -54,14 +64,14 @@ class Shell {
 
   async run(words: readonly string[], input: string, limit: AbortSignal): Promise<Ended> {
     clearTimeout(this.#timer);
-    this.#hold(true);
+    hold(this.#child, true);
     try {
       return await this.#ask(words, input, limit);
     } catch (error) {
       this.#end();
       throw error;
     } finally {
-      this.#hold(false);
+      hold(this.#child, false);
       this.#timer = setTimeout(() => this.#end(), idleMs).unref();
     }
   }
@@ -112,17 +122,6 @@ class Shell {
       limit.addEventListener("abort", onLimit);
       stdin.write(`PATH=${quote(process.env.PATH ?? "")}\n${words.map(quote).join(" ")} ${given}\n${report}\n`);
     });
-  }
-
-  /** Whether this process stays for it. */
-  #hold(isNeeded: boolean): void {
-    const { stdin, stdout, stderr } = this.#child;
-    for (const each of [this.#child, stdin, stdout, stderr]) {
-      // As pipes of a child these are sockets.
-      const handle = each as unknown as { ref(): void; unref(): void };
-      if (isNeeded) handle.ref();
-      else handle.unref();
-    }
   }
 
   #end(): void {
