@@ -22,13 +22,19 @@ const projects = {
     maxWorkers: 1,
     include: ["test/fault/long/*.test.ts"],
   },
+  /** The public API of one platform. */
+  conformance: {
+    maxWorkers: 2,
+    globalSetup: "test/conformance/shared-platform.ts",
+    include: ["test/conformance/*.test.ts"],
+  },
   /** These use the machine's container engine, and mostly wait for it. */
   engine: {
     maxWorkers: 2,
     include: [
       "services/telemetry/src/{service,replicas}.test.ts",
       "services/telemetry/src/docker/samplers.test.ts",
-      "test/{conformance,e2e}/*.test.ts",
+      "test/e2e/*.test.ts",
       "test/fault/{engine,internal-error,upstream-error}.test.ts",
       "test/contract/{operations,runtime}.docker.test.ts",
     ],

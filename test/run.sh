@@ -120,7 +120,7 @@ run_projects() {
   done
 }
 {
-  run_projects "engine distributed" "$@" &
+  run_projects "conformance engine distributed" "$@" &
   run_projects "unit programs kubernetes" "$@" &
   wait
 } 2>&1 | cat

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Answer, expectStatus } from "./client.ts";
 import { codes, type ErrorCode } from "./codes.ts";
 import { type Demand, demands, type Outcome, type PermissionName, type RoleName } from "./demands.ts";
-import { openTarget, requireSuiteSettings, type Target, type Tenant } from "./target.ts";
+import { openRestartable, requireSuiteSettings, type Target, type Tenant } from "./target.ts";
 
 const hasSuiteSettings = await requireSuiteSettings();
 
@@ -47,7 +47,7 @@ let credentials: readonly Credential[];
 const unknown = randomUUID();
 
 beforeAll(async () => {
-  target = await openTarget();
+  target = await openRestartable();
   const early = await target.newTenant();
   // A session's token is valid for 300 s, so only a clock that can be set ahead shows one that has expired.
   await target.setAhead?.(400_000);

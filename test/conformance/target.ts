@@ -2,12 +2,13 @@ import { setTimeout as delay } from "node:timers/promises";
 import { startMailServer, storeMailsIn } from "@sandgate/test-support/mail-server";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
-import { expect } from "vitest";
+import { expect, inject } from "vitest";
 import { type DistributedPlatform, single, startDistributed } from "../platform/distributed/platform.ts";
 import { startPlatform } from "../platform/local.ts";
 import { readMails, tokenIn } from "../platform/mails.ts";
 import { type Answer, type Client, createClient, expectStatus, uniqueName } from "./client.ts";
 import { openSandboxHost } from "./sandbox-host.ts";
+import { suiteSettings } from "./suite-settings.ts";
 
 /** A signed-in user with a workspace of its own. */
 export interface Tenant {
@@ -37,24 +38,12 @@ export interface Target extends Client {
   clientAddress: unknown;
   /** Its clock. */
   now(): number;
-  /** Starts it again with its clock that far ahead. Only a platform of the suite's own in one process can. */
+  /** Starts it again with its clock that far ahead. Only one of `openRestartable` in one process can. */
   setAhead?(ms: number): Promise<void>;
   close(): Promise<void>;
 }
 
 const given = process.env.SANDGATE_CONFORMANCE_URL?.replace(/\/$/, "");
-
-/** Settings of the suite that most of its files can share. */
-export const suiteSettings = {
-  SANDGATE_RATE_LIMIT: "100000",
-  SANDGATE_SIGNIN_RATE_LIMIT: "100000",
-  SANDGATE_CHANGE_RATE_LIMIT: "100000",
-  SANDGATE_MAILS_PER_HOUR: "0",
-  SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
-  SANDGATE_READINESS_TIMEOUT_SECONDS: "10",
-  SANDGATE_REDIRECT_URIS: "https://app.example.com/signed-in",
-  SANDGATE_WORKSPACE_MAX_SANDBOXES: "20",
-};
 
 let shared: DistributedPlatform | undefined;
 
@@ -107,27 +96,34 @@ export function testRunning(service: () => RunningService): void {
 }
 
 /**
- * Opens the service at SANDGATE_CONFORMANCE_URL (test/README.md), or starts a platform with these settings beside the
- * suite's.
+ * Opens the service at SANDGATE_CONFORMANCE_URL (test/README.md), or a platform with the suite's settings: the one that
+ * files share, or one of the caller's own where it asks for other settings.
  */
 export async function openTarget(settings?: Record<string, string>): Promise<Target> {
   if (given !== undefined) return openGiven(given);
-  if (running) return describeTarget({ ...running(), stop: async () => {} });
-  if (!shared) {
-    const platform = await startPlatform({ settings: { ...suiteSettings, ...settings } });
-    let aheadMs = 0;
-    const target = await describeTarget({ ...platform, urls: [platform.url] });
-    return Object.assign(target, {
-      now: () => Date.now() + aheadMs,
-      async setAhead(ms: number) {
-        await platform.terminate();
-        await platform.start({ clockAheadMs: ms });
-        aheadMs = ms;
-      },
-    });
-  }
-  if (!settings) return describeTarget({ ...shared, stop: async () => {} });
+  const service = running?.() ?? (settings ? undefined : (shared ?? inject("platform")));
+  if (service) return describeTarget({ ...service, stop: async () => {} });
+  if (!shared) return openLocal(settings);
   return describeTarget(await startDistributed({ settings: { ...suiteSettings, ...settings }, replicas: single }));
+}
+
+/** The same with the suite's settings, but of a platform in one process one of the caller's own, which has `setAhead`. */
+export function openRestartable(): Promise<Target> {
+  return given !== undefined || running || shared ? openTarget() : openLocal();
+}
+
+async function openLocal(settings?: Record<string, string>): Promise<Target> {
+  const platform = await startPlatform({ settings: { ...suiteSettings, ...settings } });
+  let aheadMs = 0;
+  const target = await describeTarget({ ...platform, urls: [platform.url] });
+  return Object.assign(target, {
+    now: () => Date.now() + aheadMs,
+    async setAhead(ms: number) {
+      await platform.terminate();
+      await platform.start({ clockAheadMs: ms });
+      aheadMs = ms;
+    },
+  });
 }
 
 async function openGiven(url: string): Promise<Target> {

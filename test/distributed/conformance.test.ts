@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { describeSuite } from "../conformance/suite.ts";
-import { suiteSettings, testDistributed } from "../conformance/target.ts";
+import { suiteSettings } from "../conformance/suite-settings.ts";
+import { testDistributed } from "../conformance/target.ts";
 import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
 
 describe.runIf(await requireDistributed())("the public API, distributed,", () => {

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { suiteSettings } from "../conformance/target.ts";
+import { suiteSettings } from "../conformance/suite-settings.ts";
 
 test("test/README.md tells the settings that the conformance suite asks for", async () => {
   const text = await readFile(join(import.meta.dirname, "../README.md"), "utf8");

@@ -13,7 +13,7 @@ import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { suiteSettings } from "../conformance/target.ts";
+import { suiteSettings } from "../conformance/suite-settings.ts";
 import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
 
 const execute = promisify(execFile);

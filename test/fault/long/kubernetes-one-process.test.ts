@@ -4,7 +4,8 @@ import { startRegistry, type TestRegistry } from "@sandgate/test-support/registr
 import { afterAll, beforeAll, describe } from "vitest";
 import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
 import { describeSuite } from "../../conformance/suite.ts";
-import { suiteSettings, testRunning } from "../../conformance/target.ts";
+import { suiteSettings } from "../../conformance/suite-settings.ts";
+import { testRunning } from "../../conformance/target.ts";
 import type { TestPlatform } from "../../platform/local.ts";
 import { startOnCluster } from "../../platform/on-cluster.ts";
 import { requireOwnCluster } from "../pod-platform.ts";

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
 import { describeSuite } from "../../conformance/suite.ts";
-import { suiteSettings, testRunning } from "../../conformance/target.ts";
+import { suiteSettings } from "../../conformance/suite-settings.ts";
+import { testRunning } from "../../conformance/target.ts";
 import { type ClusterPlatform, requireInCluster, startInCluster } from "../../platform/in-cluster/platform.ts";
 
 describe.runIf(await requireInCluster())("the public API as pods of a cluster", () => {

@@ -1,0 +1,11 @@
+/** Settings of the suite that most of its files can share. */
+export const suiteSettings = {
+  SANDGATE_RATE_LIMIT: "100000",
+  SANDGATE_SIGNIN_RATE_LIMIT: "100000",
+  SANDGATE_CHANGE_RATE_LIMIT: "100000",
+  SANDGATE_MAILS_PER_HOUR: "0",
+  SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
+  SANDGATE_READINESS_TIMEOUT_SECONDS: "10",
+  SANDGATE_REDIRECT_URIS: "https://app.example.com/signed-in",
+  SANDGATE_WORKSPACE_MAX_SANDBOXES: "20",
+};
