@@ -9,7 +9,7 @@ import {
   type ContextValues,
   type Transport,
 } from "@connectrpc/connect";
-import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
+import { createGrpcTransport } from "@connectrpc/connect-node";
 import { idempotency_key as honoursKey } from "@sandgate/proto/common/v1/idempotency";
 import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
 import { backoffMs } from "../base/backoff.ts";
@@ -17,6 +17,7 @@ import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logging.ts";
 import type { Metrics } from "../base/metrics.ts";
 import { callerNames, type ServiceName, serviceNames } from "../base/service-names.ts";
+import { createConnectTransport } from "./connect-transport.ts";
 import {
   clientAddressHeader,
   idempotencyKeyHeader,
@@ -199,7 +200,7 @@ export function createRemoteTransport(o: {
       return o.protocol === "grpc"
         ? createGrpcTransport(options)
         : // Compression would take more time than it saves between machines of one network.
-          createConnectTransport({ ...options, httpVersion: "2", useBinaryFormat: true, acceptCompression: [] });
+          createConnectTransport(options);
     },
     ...(o.resolve && { resolve: o.resolve }),
     ...(o.resolveEveryMs && { resolveEveryMs: o.resolveEveryMs }),

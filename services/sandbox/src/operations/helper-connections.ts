@@ -3,10 +3,10 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient, type Transport } from "@connectrpc/connect";
-import { createConnectTransport } from "@connectrpc/connect-node";
 import { untilAborted } from "@sandgate/kit/base/abort";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { minuteMs } from "@sandgate/kit/base/time";
+import { createConnectTransport, type Sessions } from "@sandgate/kit/rpc/connect-transport";
 import { type GetInfoResponse, HelperService } from "@sandgate/proto/helper/v1/helper";
 import type { RuntimeOperations } from "../runtime/operations.ts";
 import { fromHelperError, isConnectionLost } from "./helper-errors.ts";
@@ -26,10 +26,6 @@ const windowBytes = { call: mebibyte, connection: 4 * mebibyte };
 /** A frame is passed on as it comes, so large ones take no memory, and fewer of them less time. */
 const maxFrameBytes = mebibyte / 4;
 const origin = "http://helper";
-
-type SessionManager = NonNullable<
-  Extract<Parameters<typeof createConnectTransport>[0], { httpVersion: "2" }>["sessionManager"]
->;
 
 /** A connection to a sandbox's helper. */
 export interface HelperConnection {
@@ -146,7 +142,7 @@ class OpenConnection implements HelperConnection {
     socket.on("error", () => session.destroy());
     socket.on("close", () => session.destroy());
     this.#session = session;
-    const sessionManager: SessionManager = {
+    const sessionManager: Sessions = {
       authority: origin,
       request: async (method, path, headers, options) => {
         const call = session.request({ ...headers, ":method": method, ":path": path }, options);
@@ -156,13 +152,7 @@ class OpenConnection implements HelperConnection {
       },
       notifyResponseByteRead() {},
     };
-    this.transport = createConnectTransport({
-      baseUrl: origin,
-      httpVersion: "2",
-      useBinaryFormat: true,
-      sessionManager,
-      readMaxBytes,
-    });
+    this.transport = createConnectTransport({ baseUrl: origin, sessionManager, readMaxBytes });
   }
 
   get info(): GetInfoResponse {
