@@ -21,7 +21,7 @@ const answerBytes = 1_024;
 /** Who did most of what the audit log has, and what they did least. */
 export const auditedActor = newId();
 export const rareAction = "image.delete";
-export const rowCounts = `${ended} ended sandboxes, ${answers} answers, ${auditEntries} audit entries, ${users} users with a session each, ${layers} verified layers, ${events} kept events, ${deadLetters} dead letters`;
+export const rowCounts = `${ended} ended sandboxes, ${answers} kept responses, ${auditEntries} audit entries, ${users} users with a session each, ${layers} verified layers, ${events} kept events, ${deadLetters} dead letters`;
 
 const numbers = (count: number) =>
   `WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < ${count})`;

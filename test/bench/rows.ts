@@ -58,7 +58,7 @@ export async function measureRows(): Promise<Figure[]> {
   const fullStartMs = await start();
   const measured = [await measure("old records are deleted and layers counted", () => delay(4 * leastMs))];
   await restart(() => addRingKey(platform));
-  measured.push(await measure("400,000 answers are sealed anew", () => delay(mostMs)));
+  measured.push(await measure("400,000 responses are encrypted again", () => delay(mostMs)));
   const session = { token: await operator.openSession() };
   const repeated = async (ask: () => Promise<{ status: number }>) => {
     for (let round = 0; round < repeats; round++) {
@@ -142,7 +142,8 @@ async function measureBeside(o: {
   ]);
   const tookMs = performance.now() - startedAt;
   const { late, atWork } = await monitor.read(platform);
-  report(`${what}: ${tookMs.toFixed(0)} ms, longest stall ${late.max.toFixed(0)} ms`);
+  const medians = `healthz ${median(latencies.healthz).toFixed(1)} ms, write ${median(latencies.write).toFixed(1)} ms`;
+  report(`${what}: ${tookMs.toFixed(0)} ms, longest stall ${late.max.toFixed(0)} ms, ${medians}`);
   return { what, late, atWork, latencies };
 }
 

@@ -8,6 +8,8 @@ import type { Keyring } from "./sealing.ts";
 /** The time between passes. Replicas that still have an older ring may have sealed values meanwhile. */
 const everyMs = 10 * 60_000;
 const pageSize = 100;
+/** How many values are re-encrypted before others get their turn. */
+const atOnce = 10;
 /** The metric's key of values that can't be read. */
 const unknownKey = "unknown";
 
@@ -66,14 +68,14 @@ export function startReencryption(o: {
       signal.throwIfAborted();
       rows = await sealed.listOthers(column, keyring.currentKeyId, pageSize, rows.at(-1));
       const changes: SealedChange[] = [];
-      for (const row of rows) {
+      for (const [index, row] of rows.entries()) {
+        if (index % atOnce === 0) await setImmediate();
         const { key, after } = reencrypt(column, row);
         if (after) changes.push({ id: row.id, before: row.sealed, after });
         else byKey.set(key, (byKey.get(key) ?? 0) + 1);
       }
       // What has changed meanwhile was sealed with a ring as new as this one, or the next pass finds it.
       if (changes.length > 0) reencrypted += (await sealed.replace(column, changes)).length;
-      await setImmediate();
     } while (rows.length === pageSize);
     return { table: column.table, byKey, reencrypted };
   }
