@@ -197,10 +197,7 @@ export function createRemoteTransport(o: {
     tls: o.tls,
     open(baseUrl, sessionManager) {
       const options = { baseUrl, sessionManager, readMaxBytes };
-      return o.protocol === "grpc"
-        ? createGrpcTransport(options)
-        : // Compression would take more time than it saves between machines of one network.
-          createConnectTransport(options);
+      return o.protocol === "grpc" ? createGrpcTransport(options) : createConnectTransport(options);
     },
     ...(o.resolve && { resolve: o.resolve }),
     ...(o.resolveEveryMs && { resolveEveryMs: o.resolveEveryMs }),

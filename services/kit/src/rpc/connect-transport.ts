@@ -3,8 +3,7 @@ import { reflect } from "@bufbuild/protobuf/reflect";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { Transport } from "@connectrpc/connect";
 import { createTransport } from "@connectrpc/connect/protocol-connect";
-import type { Http2SessionManager } from "@connectrpc/connect-node";
-import { createNodeHttpClient } from "@connectrpc/connect-node";
+import { createNodeHttpClient, type Http2SessionManager } from "@connectrpc/connect-node";
 
 /** What calls need of a session manager. */
 export type Sessions = Pick<Http2SessionManager, "authority" | "request" | "notifyResponseByteRead">;
@@ -29,6 +28,7 @@ export function createConnectTransport(o: {
     httpClient,
     useBinaryFormat: true,
     interceptors: [],
+    // Compression would take more time than it saves between machines of one network.
     acceptCompression: [],
     sendCompression: null,
     compressMinBytes: 0,
