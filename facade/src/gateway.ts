@@ -5,8 +5,7 @@ import { readFacadeSettings } from "./settings.ts";
 await runProcessWithoutEvents({
   name: "gateway",
   callees: ["sandbox", "workspace"],
-  // A process of its own listens on all addresses by default.
-  readSettings: (env) => readFacadeSettings({ ...env, SANDGATE_HOST: env.SANDGATE_HOST || "0.0.0.0" }),
+  readSettings: readFacadeSettings,
   async open(parts, settings) {
     const gateway = openGateway(parts, settings);
     return {

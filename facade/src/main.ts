@@ -9,8 +9,7 @@ const closingIdleMs = 3_000;
 
 await runProcess({
   name: "facade",
-  // A process of its own listens on all addresses by default.
-  readSettings: (env) => readFacadeSettings({ ...env, SANDGATE_HOST: env.SANDGATE_HOST || "0.0.0.0" }),
+  readSettings: readFacadeSettings,
   async open(parts, settings) {
     const facade = await openFacade({ ...parts, sharedLimits: true, closingIdleMs }, settings);
     return {

@@ -14,7 +14,7 @@ import { isSameSite, localhost } from "./previews/hosts.ts";
 
 /** The facade's settings. */
 export const facadeSettings = defineSettings({
-  host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on" }),
+  host: text("SANDGATE_HOST", { default: "0.0.0.0", doc: "The address the public API listens on" }),
   port: integer("SANDGATE_PORT", {
     default: 8080,
     min: 0,
