@@ -240,14 +240,14 @@ function shareLimits({ identity }: Clients, windowMs: number, logger: Logger): R
 function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void {
   const seconds = histogram(metrics, {
     name: "sandgate_http_request_seconds",
-    help: "Time to answer a request of the public API. `fault` says who caused an error: none, client or platform.",
-    labelNames: ["method", "route", "status", "fault"],
+    help: "Time to answer a request of the public API. `fault` says who caused an error: none, client or platform. `live` is true for what lasts as long as its client or its sandbox wants: waits, streams, commands, files and WebSockets.",
+    labelNames: ["method", "route", "status", "fault", "live"],
     buckets: [0.005, 0.025, 0.1, 0.5, 2.5, 10, 60],
   });
   app.addHook("onResponse", (request, reply, done) => {
-    const { method, pattern: route, fault } = request;
+    const { method, pattern: route, fault, isLive } = request;
     const status = reply.statusCode;
-    seconds.observe({ method, route, status, fault }, reply.elapsedTime / 1000);
+    seconds.observe({ method, route, status, fault, live: String(isLive) }, reply.elapsedTime / 1000);
     if (logger.isLevelEnabled("info")) {
       const caller = request.inWorkspace ?? request.signedIn?.user;
       logger.info(

@@ -36,6 +36,7 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
   app.decorateRequest("signedIn", undefined);
   app.decorateRequest("inWorkspace", undefined);
   app.decorateRequest("pattern", "unknown");
+  app.decorateRequest("isLive", false);
   app.decorateRequest("fault", "none");
 
   app.addHook("onRequest", (request, reply, done) => {

@@ -19,6 +19,8 @@ declare module "fastify" {
     fault: "none" | "client" | "platform";
     /** The pattern of the matched route, for logs and metrics: the path itself may hold a token. */
     pattern: string;
+    /** Whether it is a wait, a stream or a WebSocket, which lasts as long as its client or its sandbox wants, for metrics. */
+    isLive: boolean;
   }
 }
 

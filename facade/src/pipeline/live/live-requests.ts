@@ -81,6 +81,7 @@ export function createLiveRequests(o: {
     },
 
     async open(request, reply) {
+      request.isLive = true;
       const releaseSlots = await acquireSlots(request);
       const controller = new AbortController();
       let endedBy: DomainError | undefined;

@@ -262,7 +262,7 @@ test.each([
 test("metrics tell what the platform failed at from what the image, its program or a quota did", async () => {
   const failures = async () => {
     const text = await platform.metrics.getSingleMetricAsString("sandgate_http_request_seconds");
-    const counts = text.matchAll(/_count\{.*route="([^"]*)",status="502",fault="(\w+)"\} (\d+)/g);
+    const counts = text.matchAll(/_count\{.*route="([^"]*)",status="502",fault="(\w+)",live="\w+"\} (\d+)/g);
     return Object.fromEntries([...counts].map(([, route, fault, count]) => [`${route} ${fault}`, count]));
   };
   const before = await failures();
@@ -524,4 +524,14 @@ test("ends waits and streams at once when it drains, is not ready then, and answ
   expect((await draining.app.inject("/readyz")).json().error.code).toBe("upstream_error");
   expect((await draining.app.inject({ url: "/sandboxes/box", headers })).statusCode).toBe(200);
   await draining.close();
+});
+
+test("metrics tell what lasts as long as a sandbox wants from what should be fast", async () => {
+  wait = async () => sandboxMessage(SandboxState.READY);
+  await post("/sandboxes/wait", { sandbox_id: "box" });
+  await post("/sandboxes/provision", { image_id: "too-many" });
+  const text = await platform.metrics.getSingleMetricAsString("sandgate_http_request_seconds");
+  const labels = [...text.matchAll(/_count\{.*route="([^"]*)".*,live="(\w+)"\}/g)].map(([, route, live]) => [route, live]);
+  expect(labels).toContainEqual(["/sandboxes/wait", "true"]);
+  expect(labels).toContainEqual(["/sandboxes/provision", "false"]);
 });
