@@ -32,5 +32,5 @@ export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/node_modules/.cache/node}"
 export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX-2}"
 # The young generation takes up to three times this (MiB). Under load 4 took an eighth more processor time for each
 # request, 16 a fifth less and 32 a quarter less, and 32 some 100 MB more; the rest of the memory differs more between
-# runs (README, "Measured").
+# runs (docs/benchmarks.md).
 exec "$node" --max-semi-space-size=4 deploy/local/src/main.ts

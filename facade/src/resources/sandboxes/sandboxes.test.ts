@@ -531,7 +531,10 @@ test("metrics tell what lasts as long as a sandbox wants from what should be fas
   await post("/sandboxes/wait", { sandbox_id: "box" });
   await post("/sandboxes/provision", { image_id: "too-many" });
   const text = await platform.metrics.getSingleMetricAsString("sandgate_http_request_seconds");
-  const labels = [...text.matchAll(/_count\{.*route="([^"]*)".*,live="(\w+)"\}/g)].map(([, route, live]) => [route, live]);
+  const labels = [...text.matchAll(/_count\{.*route="([^"]*)".*,live="(\w+)"\}/g)].map(([, route, live]) => [
+    route,
+    live,
+  ]);
   expect(labels).toContainEqual(["/sandboxes/wait", "true"]);
   expect(labels).toContainEqual(["/sandboxes/provision", "false"]);
 });
