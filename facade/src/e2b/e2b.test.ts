@@ -29,6 +29,9 @@ let accessToken: string;
 let isRevoked = false;
 let isOver = false;
 let isAway = false;
+/** What was written of files, and which of them to their end. */
+const written: string[] = [];
+const committed: string[] = [];
 /** What identity answers, and was asked for. */
 let usable: string[] = [];
 const asked: unknown[] = [];
@@ -73,6 +76,15 @@ beforeAll(async () => {
         getUser: () => ({ home: "/root", folder: "/" }),
         async *readFile() {
           yield { part: { case: "start", value: { length: 0n } } } as const;
+        },
+        async writeFile(parts) {
+          let path = "";
+          for await (const { part } of parts) {
+            if (part.case === "start") path = String(Buffer.from(part.value.path));
+            if (part.case === "data") written.push(`${path} ${Buffer.from(part.value)}`);
+            if (part.case === "commit") committed.push(path);
+          }
+          return {};
         },
       },
     },
@@ -173,6 +185,37 @@ test("a signature is by one of the 200 newest tokens that may use the sandbox, a
   expect(await read(await older.toAccessToken(sandboxId, tokenId))).toBe(200);
   expect(await read(await older.toAccessToken(tokenId, tokenId))).toBe(401);
   expect(asked[0]).toEqual({ userIds: [userId, "ben"], workspaceId, permission: Permission.USE });
+});
+
+test("a form that breaks off within a file is refused, and what came of the file is not kept", async () => {
+  const part = (name: string) =>
+    `--b\r\nContent-Disposition: form-data; name="file"; filename="${name}"\r\n\r\nsome of ${name}`;
+  const send = (payload: string, username: string) =>
+    platform.app.inject({
+      method: "POST",
+      url: `/e2b/envd/files?username=${username}`,
+      headers: {
+        "e2b-sandbox-id": name,
+        "x-access-token": accessToken,
+        "content-type": "multipart/form-data; boundary=b",
+      },
+      payload,
+    });
+  // It is yet to be found out what folder the first user's files are in when the form breaks off.
+  for (const [username, payload] of [
+    ["ada", part("/cut")],
+    ["ada", part("/cut")],
+    ["ada", `${part("/first")}\r\n${part("/cut")}`],
+    ["ben", `${part("/first")}\r\n${part("/cut")}`],
+  ] as const) {
+    const refused = await send(payload, username);
+    expect(refused.statusCode).toBe(400);
+    expect(refused.json()).toMatchObject({ message: expect.stringContaining("complete multipart/form-data body") });
+  }
+  expect((await send(`${part("/whole")}\r\n--b--\r\n`, "ada")).statusCode).toBe(200);
+  expect(written).toContain("/whole some of /whole");
+  expect(committed).toContain("/whole");
+  expect(committed).not.toContain("/cut");
 });
 
 test("a token without the permission is refused, before any service is asked", async () => {

@@ -131,9 +131,17 @@ async function readParts(
   write: (path: string, content: AsyncIterable<Uint8Array>) => Promise<Written>,
 ): Promise<Written[]> {
   const written: Written[] = [];
+  const contents: Readable[] = [];
   let writing: Promise<unknown> = Promise.resolve();
   const form = openForm(type);
+  // The form itself lets what came of a file end well.
+  form.on("error", (error: Error) => {
+    for (const content of contents) content.destroy(error);
+  });
   form.on("file", (_field, content, name) => {
+    contents.push(content);
+    // It may fail before anybody reads it.
+    content.on("error", () => undefined);
     writing = writing.then(async () => void written.push(await write(path ?? name ?? "", content)));
     // What is left of one that could not be written.
     writing.catch((error: Error) => form.destroy(error));
