@@ -2,6 +2,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
 import { hasReason } from "@sandgate/kit/base/domain-error";
 import { type Process, ProcessService, ProcessState } from "@sandgate/proto/helper/v1/process";
+import { HelperUnavailable } from "../runtime/helper-end.ts";
 import type { HelperConnections } from "./helper-connections.ts";
 import { fromHelperError } from "./helper-errors.ts";
 
@@ -9,8 +10,9 @@ import { fromHelperError } from "./helper-errors.ts";
 const timeoutMs = 5_000;
 
 /**
- * When a command of ours ran in a sandbox last: now, if one does. Undefined: none has, or the helper can't say. Only for
- * a sandbox that was used before, as it starts the helper. Throws RUNTIME_UNAVAILABLE.
+ * When a command of ours ran in a sandbox last: now, if one does. Undefined: none has, or the helper can't say
+ * or be started. Only for a sandbox that was used before, as it starts the helper. Throws RUNTIME_UNAVAILABLE when the
+ * runtime itself can't be asked.
  */
 export async function findLastRun(
   connections: Pick<HelperConnections, "open">,
@@ -23,7 +25,8 @@ export async function findLastRun(
     return lastRunOf(processes, new Date());
   } catch (cause) {
     const error = fromHelperError(cause);
-    if (!signal.aborted && hasReason(error, "RUNTIME_UNAVAILABLE")) throw error;
+    const isOutage = hasReason(error, "RUNTIME_UNAVAILABLE") && !(error instanceof HelperUnavailable);
+    if (isOutage && !signal.aborted) throw error;
     return undefined;
   }
 }

@@ -168,6 +168,30 @@ test("a command that runs keeps a sandbox, and one that has ended does for the i
   expect(asked).not.toContain(never.id);
 });
 
+test("a sandbox whose helper nobody reaches ends all the same: its container did, its time is over, its disk is full", async () => {
+  await start();
+  const ids = await Promise.all([1, 2, 3].map(() => provision({ idleTimeoutSeconds: 60 })));
+  const [exited, expired, full] = await Promise.all(ids.map((id) => reaches(id, "ready")));
+  if (!exited || !expired || !full) throw new Error("three were provisioned");
+  await reconciler.stop();
+  const usedAt = new Date(Date.now() - 100_000);
+  for (const sandbox of [exited, expired, full]) {
+    const expiresAt = new Date(Date.now() + (sandbox === expired ? -1 : 60_000));
+    await store.sandboxes.update({ ...sandbox, version: sandbox.version + 1, readyAt: usedAt, expiresAt }, []);
+  }
+  await store.activity.recordUses(ids.map((sandboxId) => ({ sandboxId, at: usedAt })));
+  engine.exit(exited.id, { exitCode: 137 });
+  engine.written.set(full.id, 120 * 1024 * 1024);
+  await start({
+    async findLastRun() {
+      throw new DomainError("RUNTIME_UNAVAILABLE", "It can't be reached.");
+    },
+  });
+  await reaches(exited.id, "failed", "exited");
+  await reaches(expired.id, "stopped", "ttl_expired");
+  await reaches(full.id, "failed", "disk_full");
+});
+
 test("a container that exits at once has its start recorded, and its logs are read before it is removed", async () => {
   const drained: string[] = [];
   await start({

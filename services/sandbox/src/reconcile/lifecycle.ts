@@ -1,7 +1,15 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { monotonicMs } from "@sandgate/kit/base/time";
 import type { Counter } from "prom-client";
-import { beginStop, completeStop, endOf, graceSeconds, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
+import {
+  beginStop,
+  completeStop,
+  endOf,
+  graceSeconds,
+  hasExpired,
+  type Sandbox,
+  stopReasonOf,
+} from "../domain/sandbox.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
@@ -72,11 +80,10 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
   return {
     async watchReady(sandbox) {
       const { id } = sandbox;
-      const end = endOf(sandbox);
-      if (end && end.at <= new Date()) {
-        // Uses that this process knows of may not be recorded yet, and a command may run that nobody waits for.
-        if (end.reason === "idle" && (await isInUse(sandbox))) return "again";
-        await records.save(beginStop(sandbox, end.reason, new Date()));
+      const now = new Date();
+      // Whatever the engine or the sandbox says.
+      if (hasExpired(sandbox, now)) {
+        await records.save(beginStop(sandbox, "ttl_expired", now));
         return "again";
       }
       const seen = await runtime.inspect(id);
@@ -87,6 +94,12 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
       const full = o.disk.failureOf(id);
       if (full) {
         await records.saveFailure(sandbox, full);
+        return "again";
+      }
+      const end = endOf(sandbox);
+      if (end && end.at <= now) {
+        // Uses that this process knows of may not be recorded yet, and a command may run that nobody waits for.
+        if (!(await isInUse(sandbox))) await records.save(beginStop(sandbox, end.reason, new Date()));
         return "again";
       }
       if (!seen) {

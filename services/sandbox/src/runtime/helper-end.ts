@@ -3,6 +3,13 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 /** Exit codes of an exec whose program is missing or can't be run. */
 const noProgram = new Set([126, 127]);
 
+/** RUNTIME_UNAVAILABLE where the runtime answers: this sandbox doesn't run, or its helper can't be started. */
+export class HelperUnavailable extends DomainError {
+  constructor(message: string, cause: unknown) {
+    super("RUNTIME_UNAVAILABLE", message, { cause });
+  }
+}
+
 /** The error of a connection to a helper that ended before it said anything. */
 export function explainHelperEnd(exitCode: number | null, words: string): DomainError {
   const cause = new Error(`the helper ended with ${exitCode}: ${words.trim()}`);
@@ -12,10 +19,10 @@ export function explainHelperEnd(exitCode: number | null, words: string): Domain
       cause,
     });
   }
-  return new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's helper could not be started.", { cause });
+  return new HelperUnavailable("The sandbox's helper could not be started.", cause);
 }
 
 /** The error where there is nothing to connect to. */
 export function sandboxEnded(cause?: unknown): DomainError {
-  return new DomainError("RUNTIME_UNAVAILABLE", "The sandbox does not run any more.", { cause });
+  return new HelperUnavailable("The sandbox does not run any more.", cause);
 }
