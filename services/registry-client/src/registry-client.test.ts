@@ -613,6 +613,18 @@ describe("a registry that has been asked before", () => {
     await expect(check(redirecting.host)).rejects.toThrow(problem("refused_address"));
   });
 
+  test("gives one token for all blobs that it is asked about together", async () => {
+    const { host, client, takeAsked } = await openCounted((path, { headers }) => {
+      if (path === "/token") return { body: '{"token":"given"}' };
+      if (headers.authorization === "Bearer given") return {};
+      return { status: 401, headers: { "www-authenticate": `Bearer realm="http://${headers.host}/token"` } };
+    });
+    const digests = ["1", "2", "3"].map(digestOf);
+    await client.checkBlobs({ host, scheme: "http" }, "team/tool", digests, undefined, signal);
+    const [first, ...rest] = digests.map((each) => `HEAD blobs/${each}`);
+    expect(takeAsked()).toEqual(["GET /token", first, first, ...rest].sort());
+  });
+
   test("says how long it takes no more requests", async () => {
     for (const [header, seconds] of [
       ["120", 120],

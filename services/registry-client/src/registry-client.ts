@@ -126,9 +126,11 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
       });
     },
 
-    checkBlobs(address, repository, digests, credential, signal) {
+    checkBlobs(address, repository, [first, ...others], credential, signal) {
       return withRepository(address, repository, credential, signal, async ({ checkBlob }) => {
-        await Promise.all(digests.map(checkBlob));
+        // Alone, since its answer gives the authorization for the others.
+        if (first !== undefined) await checkBlob(first);
+        await Promise.all(others.map(checkBlob));
       });
     },
 
