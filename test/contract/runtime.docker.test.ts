@@ -195,7 +195,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(notes).toHaveLength(reason === undefined ? 0 : 1);
     info.mockRestore();
     const write =
-      "dd if=/dev/zero of=/big bs=1M count=20; truncate -s 1G /holes; mkdir /d; cd /d; seq 300 | xargs touch; sleep 3600";
+      "dd if=/dev/zero of=/etc/hosts bs=1M count=8; dd if=/dev/zero of=/big bs=1M count=20; truncate -s 1G /holes; mkdir /d; cd /d; seq 300 | xargs touch; sleep 3600";
     const spec = await prepare({ command: ["sh", "-c", write] });
     await measuring.ensure(spec);
     const { signal } = new AbortController();
@@ -203,9 +203,9 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await expect.poll(async () => (await measure())?.inodes).toBeGreaterThan(300);
     const use = await measure();
     expect(use?.inodes).toBeLessThan(340);
-    if (reason === undefined) expect(use).not.toHaveProperty("bytes");
-    else expect(use?.bytes).toBeGreaterThan(19 * 1024 * 1024);
-    expect(use?.bytes ?? 0).toBeLessThan(40 * 1024 * 1024);
+    // No storage limits the files that the engine mounts into it.
+    expect(use?.bytes).toBeGreaterThan((reason === undefined ? 7 : 27) * 1024 * 1024);
+    expect(use?.bytes).toBeLessThan((reason === undefined ? 12 : 48) * 1024 * 1024);
     await measuring.stop(spec.sandboxId, 0);
     expect(await measure()).toBeUndefined();
     await measuring.remove(spec.sandboxId);

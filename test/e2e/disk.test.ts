@@ -48,10 +48,10 @@ describe.runIf(isAvailable)("the disk", { timeout: 300_000 }, () => {
     return operator.provision(id);
   }
 
-  test.each(["/", "/data/"])(
+  test.each(["/big", "/data/big", "/etc/hosts"])(
     "a sandbox that writes too much to %s fails with disk_full, and is removed",
     async (path) => {
-      const id = await provision(`dd if=/dev/zero of=${path}big bs=1M count=120; sleep 3600`);
+      const id = await provision(`dd if=/dev/zero of=${path} bs=1M count=120; sleep 3600`);
       await expect
         .poll(() => operator.read(id))
         .toMatchObject({

@@ -1,6 +1,6 @@
 /** What a sandbox has on the disk besides its image. */
 export interface DiskUse {
-  /** Undefined: the storage keeps it within its limit. */
+  /** What the storage doesn't keep within its limit. Undefined: nothing that can be measured. */
   bytes?: number;
   /** Undefined: they can't be counted. */
   inodes?: number;

@@ -1,3 +1,4 @@
+import { stat } from "node:fs/promises";
 import { containerNameOf } from "@sandgate/container-labels";
 import { type ContainerInspectInfo, callEngine, type Engine, openChanges } from "@sandgate/docker-engine/client";
 import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
@@ -9,6 +10,8 @@ import { runProgram } from "./programs.ts";
 const measureTimeoutMs = 120_000;
 /** More changed files than this are not counted: no limit is as high. */
 const maxChanges = 10_000_000;
+/** What `blocks` of a file counts in, whatever its file system's own blocks are. */
+const blockBytes = 512;
 
 /** With the length of all files that were written, which dockerode's types lack. */
 type Measured = ContainerInspectInfo & { SizeRw?: number };
@@ -32,8 +35,8 @@ export function createDockerDisk({ engine }: { engine: Engine }): RuntimeDisk {
 }
 
 /**
- * Measures what files take on the disk where that can be seen from here. Elsewhere the engine adds up their lengths,
- * and lists the files.
+ * Measures what files take on the disk where that can be seen from here. Elsewhere the engine adds up the lengths of
+ * those in the container's layer, and lists them.
  */
 async function measureUse(engine: Engine, sandboxId: string, signal: AbortSignal): Promise<DiskUse | undefined> {
   const container = engine.getContainer(containerNameOf(sandboxId));
@@ -49,7 +52,10 @@ async function measureUse(engine: Engine, sandboxId: string, signal: AbortSignal
   if (!info?.State.Running) return undefined;
   const isLimited = info.HostConfig.StorageOpt?.size !== undefined;
   const seen = await measureFolder(upperFolderOf(info.GraphDriver.Data), signal);
-  const bytes = isLimited ? undefined : (seen.bytes ?? (await inspect(true))?.SizeRw);
+  const layerBytes = isLimited ? undefined : (seen.bytes ?? (await inspect(true))?.SizeRw);
+  const engineBytes = await measureEngineFiles(info);
+  const bytes =
+    layerBytes === undefined && engineBytes === undefined ? undefined : (layerBytes ?? 0) + (engineBytes ?? 0);
   const inodes =
     seen.inodes ??
     (await countChanges(engine, info.Id, AbortSignal.any([signal, AbortSignal.timeout(measureTimeoutMs)])));
@@ -59,6 +65,18 @@ async function measureUse(engine: Engine, sandboxId: string, signal: AbortSignal
 /** Where overlay2 keeps what a container writes. */
 function upperFolderOf(data: object | null): string | undefined {
   return data && "UpperDir" in data && typeof data.UpperDir === "string" ? data.UpperDir : undefined;
+}
+
+/**
+ * Measures the files that the engine keeps for a container outside of its layer, where no storage limits them: root in
+ * the container can write to them. Undefined where they can't be seen from here. The engine's archive calls would tell
+ * their lengths, but follow paths of a running container, which its tenant may change meanwhile (GHSA-vp62-88p7-qqf5).
+ */
+async function measureEngineFiles(info: ContainerInspectInfo): Promise<number | undefined> {
+  const paths = [info.HostsPath, info.HostnamePath, info.ResolvConfPath];
+  const found = await Promise.all(paths.map((path) => stat(path).catch(() => undefined)));
+  const seen = found.filter((each) => each !== undefined);
+  return seen.length > 0 ? seen.reduce((sum, { blocks }) => sum + blocks * blockBytes, 0) : undefined;
 }
 
 /** Measures what is in a folder, as far as `du` can: a file with holes may be longer than the disk. */
