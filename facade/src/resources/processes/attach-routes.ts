@@ -6,6 +6,7 @@ import { ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { addWebSocketRoute } from "../../pipeline/live/web-sockets.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { toIsoMillis } from "../../pipeline/messages/times.ts";
+import { untilPassedOn } from "../../pipeline/proxy/until-passed-on.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { attach } from "./attach.ts";
@@ -68,10 +69,12 @@ export const attachRoutes: RoutePlugin = async (app, context) => {
     lastFrame: (reason) => JSON.stringify({ type: "end", reason }),
     serve(socket, request, signal) {
       const { after = 0 } = request.query as Static<typeof AttachQuery>;
+      const lastSignal = untilPassedOn(signal);
       return attach(socket, after, {
         processes,
         ids: idsOf(paramsOf(request)),
         call: () => callFor(request, { signal }),
+        lastCall: () => callFor(request, { signal: lastSignal }),
       });
     },
   });

@@ -8,8 +8,12 @@ import { outputBrokeOff, pieceOf } from "./output.ts";
 /** The first byte of a binary frame. */
 const inputByte = 0;
 const outputBytes = { stdout: Buffer.of(1), pty: Buffer.of(1), stderr: Buffer.of(2) };
-/** What may wait to be sent before no more output is read, and to be written before no more frames are. */
+/** What may wait to be sent before no more output is read, and to be passed on before no more frames are. */
 const maxWaitingBytes = 256 * 1024;
+/** What a frame that waits counts beside its bytes, since each is kept as objects that take more than a few of them. */
+const frameBytes = 1_024;
+/** As the contract allows. */
+const maxWriteBytes = 1024 * 1024;
 const maxSize = 1_000;
 
 interface Attached {
@@ -17,6 +21,8 @@ interface Attached {
   ids: { sandbox: string; processId: string };
   /** Options of a call that lasts as long as the socket. */
   call: () => CallOptions;
+  /** Of one that passes on what the client sent, and may last a little longer. */
+  lastCall: () => CallOptions;
 }
 
 /** Connects a socket to a process until that has ended. Output before `after` is left out. */
@@ -52,48 +58,55 @@ async function send(socket: WebSocket, frame: string | Buffer): Promise<void> {
   else sent.catch(() => undefined);
 }
 
-/** Passes on what the client sends: input in its order, all else at once. */
-function receive(socket: WebSocket, { processes, ids, call }: Attached, fail: (error: unknown) => void): void {
-  const input = createInput({
-    write: (data, eof) => processes.writeStdin({ ...ids, data, eof }, { ...call(), timeoutMs: 45_000 }),
-    onWaiting(bytes) {
-      if (bytes > maxWaitingBytes) socket.pause();
-      else if (socket.isPaused) socket.resume();
-    },
-  });
+/** Passes on what the client sends: input in its order, and beside it all else in its own. */
+function receive(socket: WebSocket, { processes, ids, lastCall }: Attached, fail: (error: unknown) => void): void {
+  const input = createInput((data, eof) =>
+    processes.writeStdin({ ...ids, data, eof }, { ...lastCall(), timeoutMs: 45_000 }),
+  );
+  let acted: Promise<unknown> = Promise.resolve();
+  let waiting = 0;
 
-  async function act(text: string): Promise<void> {
-    const frame = parseFrame(text);
-    switch (frame.type) {
-      case "resize":
-        await processes.resizeTerminal({ ...ids, terminal: { cols: frame.cols, rows: frame.rows } }, call());
-        return;
-      case "signal":
-        await processes.signalProcess({ ...ids, signal: fromSignalName(frame.signal) }, call());
-        return;
-      case "eof":
-        return input.add(Buffer.alloc(0), true);
-    }
+  function count(bytes: number): void {
+    waiting += bytes;
+    if (waiting > maxWaitingBytes) socket.pause();
+    else if (socket.isPaused) socket.resume();
+  }
+
+  function act(frame: Control): Promise<unknown> {
+    return frame.type === "resize"
+      ? processes.resizeTerminal({ ...ids, terminal: { cols: frame.cols, rows: frame.rows } }, lastCall())
+      : processes.signalProcess({ ...ids, signal: fromSignalName(frame.signal) }, lastCall());
+  }
+
+  async function take(bytes: Buffer, isBinary: boolean): Promise<void> {
+    if (isBinary) return input.add(inputOf(bytes), false);
+    const frame = parseFrame(bytes.toString());
+    if (frame.type === "eof") return input.add(Buffer.alloc(0), true);
+    const done = acted.catch(() => undefined).then(() => act(frame));
+    acted = done;
+    await done;
   }
 
   socket.on("message", (data, isBinary) => {
     const bytes = Buffer.isBuffer(data)
       ? data
       : Buffer.concat([data].flat().map((each) => Buffer.from(each as ArrayBuffer)));
-    const done = isBinary ? addInput(input, bytes) : act(bytes.toString());
-    // The process may have ended meanwhile, or have closed its input: its output tells.
-    done.catch((error: unknown) => !hasReason(error, "CONFLICT") && fail(error));
+    count(bytes.length + frameBytes);
+    take(bytes, isBinary)
+      // The process may have ended meanwhile, or have closed its input: its output tells.
+      .catch((error: unknown) => !hasReason(error, "CONFLICT") && fail(error))
+      .finally(() => count(-bytes.length - frameBytes));
   });
 }
 
-async function addInput(input: Input, frame: Buffer): Promise<void> {
+function inputOf(frame: Buffer): Buffer {
   if (frame[0] !== inputByte) throw invalid("frame", "must begin with the byte 0");
-  await input.add(frame.subarray(1), false);
+  return frame.subarray(1);
 }
 
-type Frame = { type: "resize"; cols: number; rows: number } | { type: "signal"; signal: string } | { type: "eof" };
+type Control = { type: "resize"; cols: number; rows: number } | { type: "signal"; signal: string };
 
-function parseFrame(text: string): Frame {
+function parseFrame(text: string): Control | { type: "eof" } {
   const { type, cols, rows, signal }: Partial<Record<string, unknown>> = Object(parseJson(text));
   if (type === "eof") return { type };
   if (type === "signal" && typeof signal === "string") return { type, signal };
@@ -118,20 +131,23 @@ interface Input {
   add(data: Buffer, eof: boolean): Promise<void>;
 }
 
-/** Writes input in its order, each part until all of it was taken. */
-function createInput(o: {
-  write(data: Uint8Array, eof: boolean): Promise<{ offset: bigint; closed: boolean }>;
-  onWaiting(bytes: number): void;
-}): Input {
+interface Part {
+  frames: Buffer[];
+  eof: boolean;
+  written: Promise<void>;
+}
+
+/** Writes input in its order, each part until all of it was taken. What waits for that is joined into the next part. */
+function createInput(write: (data: Uint8Array, eof: boolean) => Promise<{ offset: bigint; closed: boolean }>): Input {
   let last: Promise<unknown> = Promise.resolve();
-  let waiting = 0;
+  let next: Part | undefined;
   /** Bytes of input before the next, as far as this socket knows: others may write too. */
   let known: number | undefined;
 
   async function writeAll(data: Buffer, eof: boolean): Promise<void> {
-    known ??= Number((await o.write(new Uint8Array(), false)).offset);
+    known ??= Number((await write(new Uint8Array(), false)).offset);
     for (let rest = data; ; ) {
-      const { offset, closed } = await o.write(rest, eof);
+      const { offset, closed } = await write(rest.subarray(0, maxWriteBytes), eof && rest.length <= maxWriteBytes);
       const taken = Number(offset) - known;
       known = Number(offset);
       // A full pipe is answered with what it took so far.
@@ -140,19 +156,31 @@ function createInput(o: {
     }
   }
 
+  function startPart(): Part {
+    const part: Part = {
+      frames: [],
+      eof: false,
+      written: last
+        .catch(() => undefined)
+        .then(() => {
+          if (next === part) next = undefined;
+          return writeAll(Buffer.concat(part.frames), part.eof);
+        }),
+    };
+    last = part.written;
+    return part;
+  }
+
   return {
     add(data, eof) {
-      waiting += data.length;
-      o.onWaiting(waiting);
-      const written = last
-        .catch(() => undefined)
-        .then(() => writeAll(data, eof))
-        .finally(() => {
-          waiting -= data.length;
-          o.onWaiting(waiting);
-        });
-      last = written;
-      return written;
+      next ??= startPart();
+      const part = next;
+      part.frames.push(data);
+      if (eof) {
+        part.eof = true;
+        next = undefined;
+      }
+      return part.written;
     },
   };
 }

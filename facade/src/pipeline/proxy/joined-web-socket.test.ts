@@ -1,0 +1,102 @@
+import { once } from "node:events";
+import { request as sendRequest } from "node:http";
+import type { Socket } from "node:net";
+import { Duplex } from "node:stream";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { until } from "@sandgate/test-support/until";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { apiToken, openTestPlatform, type TestPlatform, workspaceId } from "../../test-platform.ts";
+import { addWebSocketRoute } from "../live/web-sockets.ts";
+import type { RoutePlugin } from "../route.ts";
+import { WorkspaceHeaders } from "../validation/common-schemas.ts";
+import { joinWebSocket } from "./joined-web-socket.ts";
+
+/** What a server takes, one write after the other, once `gate` has settled. */
+let taken: Buffer[];
+let gate: { promise: Promise<void>; resolve: () => void };
+let server: Duplex;
+let left: boolean;
+let platform: TestPlatform;
+let socket: Socket;
+
+const routes: RoutePlugin = async (app, context) => {
+  addWebSocketRoute(app, context, {
+    url: "/sandboxes/:sandbox_id/joined",
+    config: { rules: { rpc: SandboxService.method.getSandbox, audit: "sandbox.read" } },
+    schema: { headers: WorkspaceHeaders },
+    serve(served, _request, signal) {
+      signal.addEventListener("abort", () => {
+        left = true;
+      });
+      return joinWebSocket(served, server, signal);
+    },
+  });
+};
+
+beforeEach(async () => {
+  taken = [];
+  left = false;
+  gate = Promise.withResolvers();
+  server = new Duplex({
+    read: () => {},
+    write(data, _encoding, done) {
+      void gate.promise.then(() => {
+        taken.push(data);
+        done();
+      });
+    },
+  });
+  platform = await openTestPlatform({ moreRoutes: [routes] });
+  const url = await platform.listen();
+  const upgrading = sendRequest(`${url}/sandboxes/box/joined`, {
+    headers: {
+      authorization: `Bearer ${apiToken}`,
+      "x-workspace-id": workspaceId,
+      connection: "Upgrade",
+      upgrade: "websocket",
+      "sec-websocket-version": "13",
+      "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+    },
+  }).end();
+  [, socket] = await once(upgrading, "upgrade");
+  socket.resume();
+});
+afterEach(async () => {
+  gate.resolve();
+  server.destroy();
+  socket.destroy();
+  await platform.close();
+});
+
+/** A frame whose mask is zero (RFC 6455, 5.2). */
+function frameOf(content: string, opcode = 2): Buffer {
+  return Buffer.from([0x80 + opcode, 0x80 + content.length, 0, 0, 0, 0, ...Buffer.from(content)]);
+}
+
+test("frames without bytes aren't kept for a server that takes nothing", async () => {
+  socket.write(Buffer.concat([frameOf("first"), ...Array<Buffer>(10_000).fill(frameOf("")), frameOf("last")]));
+  await until(() => expect(server.writableLength).toBe("firstlast".length));
+  gate.resolve();
+  await until(() => expect(String(Buffer.concat(taken))).toBe("firstlast"));
+  expect(taken).toHaveLength(2);
+});
+
+test("what a client sent before it left reaches the server", async () => {
+  socket.write(Buffer.concat([frameOf("first"), frameOf("last"), frameOf("", 8)]));
+  await until(() => expect(left).toBe(true));
+  expect(server.destroyed).toBe(false);
+  gate.resolve();
+  await until(() => expect(String(Buffer.concat(taken))).toBe("firstlast"));
+  await until(() => expect(server.writableFinished).toBe(true));
+});
+
+test("what a client sent before it lost its access doesn't", async () => {
+  socket.write(Buffer.concat([frameOf("first"), frameOf("last")]));
+  await until(() => expect(server.writableLength).toBe("firstlast".length));
+  platform.state.revokedTokens.add(apiToken);
+  platform.bus.signal("identity.api_tokens.revoked", "");
+  await until(() => expect(server.destroyed).toBe(true));
+  gate.resolve();
+  await until(() => expect(socket.destroyed).toBe(true));
+  expect(String(Buffer.concat(taken))).not.toContain("last");
+});
