@@ -92,17 +92,18 @@ export async function readBody({ body, url }: GuardedResponse, mostBytes: number
  * resolve to a public address when it is checked and to a private one when it is used. Redirects are checked in the
  * same way.
  *
- * @param resolver resolves names, but for hosts that the operator has named: those are looked up as the system does it
+ * @param openResolver opens what resolves one name, but for hosts that the operator has named: those are looked up as the
+ * system does it. A resolver knows only the name servers that the system had when it was opened.
  */
 export function createGuardedRequest(
   allowed: AllowedHosts,
-  resolver: dns.Resolver = new dns.Resolver(dnsLimits),
+  openResolver: () => dns.Resolver = () => new dns.Resolver(dnsLimits),
 ): GuardedRequest {
   return async (url, init) => {
     let at = url;
     for (let redirects = 0; ; redirects += 1) {
       const authorization = at.origin === url.origin ? init.authorization : undefined;
-      const response = await requestOnce(allowed, resolver, at, { ...init, authorization });
+      const response = await requestOnce(allowed, openResolver, at, { ...init, authorization });
       const { location } = response.headers;
       if (location === undefined || ![301, 302, 303, 307, 308].includes(response.status)) return response;
       // A body that is left unread keeps its connection, and there are only a few of them to a server.
@@ -115,7 +116,7 @@ export function createGuardedRequest(
 
 function requestOnce(
   allowed: AllowedHosts,
-  resolver: dns.Resolver,
+  openResolver: () => dns.Resolver,
   url: URL,
   init: GuardedInit,
 ): Promise<GuardedResponse> {
@@ -145,6 +146,7 @@ function requestOnce(
   // The system's lookup blocks one of the few threads of libuv for as long as a tenant's DNS server likes.
   async function findAddresses(name: string, options: object): Promise<LookupAddress[]> {
     if (allowed.names(host)) return dns.lookup(name, { ...options, all: true });
+    const resolver = openResolver();
     const found = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
     const addresses = found.flatMap((each, index) =>
       each.status === "fulfilled" ? each.value.map((address) => ({ address, family: index === 0 ? 4 : 6 })) : [],

@@ -348,7 +348,10 @@ describe("a hostile or broken registry", () => {
     const host = `registry.example:${typeof address === "object" && address?.port}`;
     const check = (...allow: string[]) => {
       const allowed = readAllowedHosts(allow);
-      const client = createRegistryClient(createGuardedRequest(allowed, resolver), allowed);
+      const client = createRegistryClient(
+        createGuardedRequest(allowed, () => resolver),
+        allowed,
+      );
       return client.checkCredential({ host, scheme: "https" }, ann, signal);
     };
     await expect(check()).rejects.toThrow(problem("refused_address"));
@@ -356,6 +359,21 @@ describe("a hostile or broken registry", () => {
     expect(connections).toBe(0);
     await expect(check("127.0.0.0/8")).rejects.toThrow(problem("unreachable"));
     expect(connections).toBe(1);
+  });
+
+  test("is looked up at the name servers that there are when it is asked", async () => {
+    const [before, after] = [await startDns("10.0.0.1"), await startDns("127.0.0.1")];
+    let resolver = before;
+    const allowed = readAllowedHosts(["127.0.0.0/8"]);
+    const client = createRegistryClient(
+      createGuardedRequest(allowed, () => resolver),
+      allowed,
+    );
+    const host = `registry.example:${await findFreePort()}`;
+    const check = () => client.checkCredential({ host, scheme: "https" }, ann, signal);
+    await expect(check()).rejects.toThrow(problem("refused_address"));
+    resolver = after;
+    await expect(check()).rejects.toThrow(problem("unreachable"));
   });
 
   test("is unreachable when it fails, redirects in circles, sends too much or isn't there", async () => {
