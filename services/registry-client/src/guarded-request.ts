@@ -92,8 +92,8 @@ export async function readBody({ body, url }: GuardedResponse, mostBytes: number
  * resolve to a public address when it is checked and to a private one when it is used. Redirects are checked in the
  * same way.
  *
- * @param openResolver opens what resolves one name, but for hosts that the operator has named: those are looked up as the
- * system does it. A resolver knows only the name servers that the system had when it was opened.
+ * @param openResolver opens what resolves one name, but for hosts that the operator has named: those are looked up as
+ * the system does it. A resolver knows only the name servers that the system had when it was opened.
  */
 export function createGuardedRequest(
   allowed: AllowedHosts,

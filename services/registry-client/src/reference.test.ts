@@ -19,6 +19,8 @@ test.each([
   ["127.0.0.1:5000/tool", "127.0.0.1:5000/tool:latest"],
   ["[2001:db8::1]:5000/tool", "[2001:db8::1]:5000/tool:latest"],
   ["Uppercase.Example/tool", "uppercase.example/tool:latest"],
+  ["Localhost/tool", "localhost/tool:latest"],
+  ["MyRegistry/team/tool", "myregistry:443/team/tool:latest"],
   ["b.gcr.io/test.example.com/my-app:test.example.com", "b.gcr.io/test.example.com/my-app:test.example.com"],
   [`ghcr.io/a/b:1@${sha256}`, `ghcr.io/a/b@${sha256}`],
   ["foo_bar.com:8080", "docker.io/library/foo_bar.com:8080"],
@@ -50,20 +52,23 @@ test.each([
   "user:pass@host/repo",
   "host:port/repo",
   "TEST.com/Repo",
-  "a".repeat(256),
+  "a".repeat(238),
+  `Host/${"a".repeat(247)}`,
 ])("%j is no reference", (text) => {
   expect(parseReference(text)).toBeUndefined();
 });
 
-test("what was formatted parses to the same", () => {
-  const host = fc.constantFrom("docker.io", "ghcr.io", "localhost:5000", "10.0.0.1", "[::1]:5000");
-  const repository = fc.stringMatching(/^[a-z0-9]{1,8}(\/[a-z0-9]{1,8}){1,3}$/);
-  const tag = fc.stringMatching(/^[\w][\w.-]{0,20}$/).filter(isTag);
+test("what was formatted, with any tag or digest, parses to the same", () => {
+  const host = fc.constantFrom("", "ghcr.io/", "localhost:5000/", "Localhost/", "MyHost/", "10.0.0.1/", "[::1]:5000/");
+  const repository = fc.stringMatching(/^[a-z0-9]{1,80}(\/[a-z0-9]{1,80}){0,3}$/);
+  const tag = fc.stringMatching(/^[\w][\w.-]{0,127}$/).filter(isTag);
   fc.assert(
     fc.property(host, repository, tag, fc.option(fc.constant(sha256)), (host, repository, tag, digest) => {
-      const full = formatReference({ host, repository, tag, digest: digest ?? undefined });
+      const named = parseReference(`${host}${repository}`);
+      fc.pre(named !== undefined);
+      const full = formatReference({ ...named, tag, digest: digest ?? undefined });
       const parsed = parseReference(full);
-      expect(parsed).toMatchObject({ host, repository });
+      expect(parsed).toMatchObject({ host: named.host, repository: named.repository });
       expect(parsed && formatReference(parsed)).toBe(full);
     }),
   );

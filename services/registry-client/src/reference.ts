@@ -11,7 +11,8 @@ export interface Reference {
 /** The host in the names of Docker Hub's images; its API is at another host. */
 export const dockerHub = "docker.io";
 
-const maxCharacters = 255;
+/** Of a full name, host/repository. */
+const maxNameCharacters = 255;
 
 // The grammar of github.com/distribution/reference, whose package documentation these names come from.
 const domainComponent = "[a-zA-Z0-9]+(?:-+[a-zA-Z0-9]+)*";
@@ -30,31 +31,32 @@ const digestPattern = new RegExp(`^(?:${digest})$`);
 /** A name that could be mistaken for the id of an image on the engine. */
 const identifierPattern = /^[a-f0-9]{64}$/;
 
-/** Parses a reference; undefined for any other text. */
+/**
+ * Parses a reference; undefined for any other text, also where the name with its host has more than 255 characters.
+ * What `formatReference` makes of a reference, with any tag or digest, is parsed to the same name.
+ */
 export function parseReference(text: string): Reference | undefined {
-  const match = text.length > maxCharacters ? undefined : referencePattern.exec(text);
-  const [, name, tag, digest] = match ?? [];
+  const [, name, tag, digest] = referencePattern.exec(text) ?? [];
   if (name === undefined || identifierPattern.test(name)) return undefined;
   const { host, path } = splitDomain(name);
   // What the grammar takes for a path may be a host to Docker, which leaves no valid path.
   if (!new RegExp(`^${remoteName}$`).test(path)) return undefined;
-  return {
-    host,
-    repository: host === dockerHub && !path.includes("/") ? `library/${path}` : path,
-    tag,
-    digest,
-  };
+  const repository = host === dockerHub && !path.includes("/") ? `library/${path}` : path;
+  if (`${host}/${repository}`.length > maxNameCharacters) return undefined;
+  return { host, repository, tag, digest };
 }
 
-/** A first part is a host only when it looks like one: with a dot, a port or capitals, or as "localhost". */
+/**
+ * A first part is a host only when it looks like one: with a dot, a port or capitals, or as "localhost". One that does
+ * so by its capitals alone gets its port, since in lower case it would be a part of a path at Docker Hub.
+ */
 function splitDomain(name: string): { host: string; path: string } {
   const slash = name.indexOf("/");
   const first = name.slice(0, Math.max(slash, 0));
-  if (slash < 0 || !(/[.:]/.test(first) || first === "localhost" || first.toLowerCase() !== first)) {
-    return { host: dockerHub, path: name };
-  }
   const host = first.toLowerCase();
-  return { host: host === "index.docker.io" ? dockerHub : host, path: name.slice(slash + 1) };
+  const path = name.slice(slash + 1);
+  if (/[.:]/.test(host) || host === "localhost") return { host: host === "index.docker.io" ? dockerHub : host, path };
+  return host === first ? { host: dockerHub, path: name } : { host: `${host}:443`, path };
 }
 
 /** Whether it is a valid tag. */

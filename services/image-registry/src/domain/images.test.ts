@@ -53,6 +53,18 @@ test("a digest wins over the tag", () => {
   expect(fullReferenceOf(read({ tag: "edge" }))).toBe("docker.io/library/alpine:edge");
 });
 
+test("a host without a dot stays a host in what a sandbox pulls, and is its credential's", () => {
+  const image = read({ image: "MyRegistry/team/tool" });
+  expect(fullReferenceOf(image)).toBe("myregistry:443/team/tool:latest");
+  checkRegistryHost(image, { host: "myregistry" });
+});
+
+test("an image's name has up to 255 characters with its host, whatever its tag", () => {
+  const longest = "a".repeat(255 - "docker.io/library/".length);
+  expect(fullReferenceOf(read({ image: longest, tag: "t".repeat(128) }))).toHaveLength(255 + 1 + 128);
+  expect(fieldsOf(() => read({ image: `${longest}a` }))).toEqual(["image"]);
+});
+
 test("every offending field is named", () => {
   expect(fieldsOf(() => read({ image: "Not An Image", tag: "-", isDefault: true, registryId: "r" }))).toEqual([
     "image",

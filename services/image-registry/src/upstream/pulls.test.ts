@@ -160,6 +160,23 @@ test("a config that says of a layer what it isn't is refused", async () => {
   );
 });
 
+test("an image that no registry can have is not found, without a question", async () => {
+  const { authorize, asked } = open();
+  const reference = `ghcr.io/${"a".repeat(248)}:1`;
+  await expect(authorize({ ...request, reference }, signal)).rejects.toThrow(
+    expect.objectContaining({ reason: "IMAGE_NOT_FOUND_IN_REGISTRY" }),
+  );
+  expect(asked).toEqual([]);
+});
+
+test("the reference of an authorized pull may be authorized again, however long its name is", async () => {
+  const { authorize } = open();
+  const reference = `ghcr.io/${"a".repeat(247)}`;
+  const { pinnedReference } = await authorize({ ...request, reference: `${reference}:1` }, signal);
+  expect(pinnedReference).toBe(`${reference}@${digest}`);
+  expect(await authorize({ ...request, reference: pinnedReference }, signal)).toMatchObject({ pinnedReference });
+});
+
 test("a registry that takes no more requests is left alone for as long as it says", async () => {
   let now = 0;
   let fails = 0;

@@ -175,7 +175,9 @@ export function createPullAuthorizer(
   return async function authorizePull(request: PullRequest, signal: AbortSignal): Promise<AuthorizedPull> {
     const { registry } = request;
     const reference = parseReference(request.reference);
-    if (reference === undefined) throw new Error(`"${request.reference}" is not a reference`);
+    if (reference === undefined) {
+      throw new DomainError("IMAGE_NOT_FOUND_IN_REGISTRY", `"${request.reference}" is not an image reference.`);
+    }
     if (registry && registry.address.host !== canonicalHost(reference.host)) {
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", `The credential is not for ${reference.host}.`);
     }
