@@ -94,10 +94,14 @@ export function createPullAuthorizer(
     return found.map(({ digest }) => digest);
   }
 
-  /** Rethrows the answer of a registry that takes no requests with this credential for a while. */
+  /** Repeats the answer of a registry that takes no requests with this credential for a while, with the rest of it. */
   async function unlessPaused<T>(key: string, work: () => Promise<T>): Promise<T> {
     const pause = paused.get(key);
-    if (pause && pause.until > now()) throw pause.error;
+    const leftMs = pause ? pause.until - now() : 0;
+    if (pause && leftMs > 0) {
+      const { problem, message } = pause.error;
+      throw new RegistryError(problem, message, { cause: pause.error, retryAfterSeconds: Math.ceil(leftMs / 1000) });
+    }
     try {
       return await work();
     } catch (error) {
