@@ -159,6 +159,27 @@ test("a list goes through its pages, and keys of labels stay as they are", async
   expect(requests[0]?.headers).toMatchObject({ authorization: "Bearer t", "x-workspace-id": workspace });
 });
 
+test.each([
+  { limit: undefined, expected: "0123456789" },
+  { limit: 7, expected: "3456789" },
+  { limit: 3, expected: "789" },
+])("logs have all rows also when one answer doesn't hold them, with the limit $limit", async ({ limit, expected }) => {
+  const lines = Array.from({ length: 10 }, (_, i) => ({
+    timestamp: `2026-01-01T00:00:0${Math.floor(i / 2)}.000000Z`,
+    stream: "stdout",
+    log: `${i}${"x".repeat(2 * 1024 * 1024)}`,
+  }));
+  const sandbox = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  answer = (response, count) => {
+    const query = new URL(requests[count - 1]?.url ?? "", url()).searchParams;
+    const until = query.get("until") ?? "9";
+    const logs = lines.filter(({ timestamp }) => timestamp < until);
+    send(response, 200, { logs: logs.slice(-Math.min(Number(query.get("limit")), 4)), metrics: [] });
+  };
+  const logs = await sandbox.logs({ limit });
+  expect(logs.map(({ log }) => log[0]).join("")).toBe(expected);
+});
+
 test("a watch that broke off says that changes may be lost, and goes on", async () => {
   answer = (response, count) => {
     if (count === 1) return void send(response, 200, { id: "s" });

@@ -5,6 +5,7 @@ import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from support import check, until
@@ -211,6 +212,25 @@ def test_a_watch_that_broke_off_says_that_changes_may_be_lost_and_goes_on():
         watch.stop()
         watch.wait(timeout_ms=5_000)
         over.set()
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, "0123456789"), (7, "3456789"), (3, "789")])
+def test_logs_have_all_rows_also_when_one_answer_does_not_hold_them(limit, expected):
+    text = "x" * 2 * 1024 * 1024
+    lines = [
+        {"timestamp": f"2026-01-01T00:00:0{n // 2}.000000Z", "stream": "stdout", "log": f"{n}{text}"} for n in range(10)
+    ]
+
+    def answer(_, handler):
+        query = {name: values[0] for name, values in parse_qs(urlsplit(handler.path).query).items()}
+        if "limit" not in query:
+            return 200, {"id": "s", "created_at": "2026-01-01"}, {}
+        rows = [line for line in lines if line["timestamp"] < query.get("until", "9")]
+        return 200, {"logs": rows[-min(int(query["limit"]), 4) :], "metrics": []}, {}
+
+    with serve(answer) as (client, _):
+        logs = client.sandboxes.get("s").logs(limit=limit)
+        assert "".join(entry.log[0] for entry in logs) == expected
 
 
 def test_followed_logs_go_on_after_the_last_event(monkeypatch):

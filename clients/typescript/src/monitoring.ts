@@ -13,7 +13,7 @@ interface WindowOptions extends CallOptions {
   since?: Moment | undefined;
   /** Exclusive; now by default. */
   until?: Moment | undefined;
-  /** The newest rows of the window, 10,000 at most; all by default. */
+  /** The newest rows of the window; all by default. */
   limit?: number | undefined;
   /** Goes on with what comes, until the sandbox has ended. */
   follow?: boolean | undefined;
@@ -36,6 +36,8 @@ export interface Source {
 }
 
 const pageSize = 10_000;
+/** An answer whose lines have no more characters lacks none of its rows: above 31 MiB of lines the API leaves rows out. */
+const completeCharacters = 4 * 1024 * 1024;
 /** How often it is asked whether the sandbox has ended, while nothing comes. */
 const quietMs = 2_000;
 const maxFailures = 3;
@@ -59,21 +61,23 @@ interface Kind<Row> {
 }
 
 /** Rows of the window, oldest first. The API gives the newest of a window, so pages are read backwards. */
-async function* readWindow<Row extends { timestamp: string }>(
+async function* readWindow<Row extends { timestamp: string; log?: string }>(
   { http, sandboxId }: Source,
   kind: Kind<Row>,
   o: WindowOptions,
 ): AsyncGenerator<Row, void> {
-  const { since, limit, signal, timeoutMs } = o;
+  const { since, signal, timeoutMs } = o;
   const pages: Row[][] = [];
   let until = toIso(o.until);
+  let left = o.limit ?? Number.POSITIVE_INFINITY;
   for (let isFull = true; isFull; ) {
+    const limit = Math.min(left, pageSize);
     const answer = await http.call("GET", "/sandbox/monitoring/{sandbox_id}", {
       params: { sandbox_id: sandboxId },
       query: withoutUndefined({
         since: toIso(since),
         until,
-        limit: limit ?? pageSize,
+        limit,
         stream: kind.stream,
         include: kind.include,
       }),
@@ -81,24 +85,30 @@ async function* readWindow<Row extends { timestamp: string }>(
       timeoutMs,
     });
     const rows: Row[] = [...kind.rowsOf(answer)];
-    isFull = limit === undefined && rows.length === pageSize;
+    isFull = rows.length < left && (rows.length === limit || mayLackRows(rows));
     if (isFull) {
       // Others with the oldest one's time may be on the page before, which ends before this time.
       const oldest = rows[0]?.timestamp;
       const cut = rows.findIndex(({ timestamp }) => timestamp !== oldest);
       if (cut > 0) rows.splice(0, cut);
       until = cut > 0 ? rows[0]?.timestamp : oldest;
+      left -= rows.length;
     }
     pages.push(rows);
   }
   for (const page of pages.reverse()) yield* page;
 }
 
+/** Whether the API may have left rows out of an answer because their lines are long. */
+function mayLackRows(rows: readonly { log?: string }[]): boolean {
+  return rows.reduce((sum, { log = "" }) => sum + log.length, 0) > completeCharacters;
+}
+
 /**
  * Rows from `since` on, and then those that come, each once: the stream is open before the rows before it are read, and
  * goes on by the id of its last event.
  */
-async function* followRows<Row extends { timestamp: string }>(
+async function* followRows<Row extends { timestamp: string; log?: string }>(
   source: Source,
   kind: Kind<Row>,
   o: WindowOptions,

@@ -28,7 +28,8 @@ export const MonitoringQuery = Type.Object({
   limit: fieldSchema(QueryTelemetryRequestSchema, "limit", {
     minimum: 1,
     default: 500,
-    description: "The maximum number of log rows and of metric rows. The newest ones are returned.",
+    description:
+      "The maximum number of log rows and of metric rows. The newest ones are returned; fewer when lines come to more than 31 MiB.",
   }),
   stream,
   include,

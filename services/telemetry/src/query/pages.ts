@@ -8,6 +8,7 @@ import { type Page, rowBytes, type Window } from "./windows.ts";
 /**
  * The most that the lines of one read may come to when encoded: 500 lines of the maximum length, so that the default
  * limit is always met, and together with 10,000 samples less than the 32 MiB that our clients read in one answer.
+ * Clients are told that rows are left out only above 31 MiB of lines.
  */
 const maxBytes = 31.5 * mebibyte;
 /** With less left than a line may have, a read is at its end. */

@@ -16,6 +16,7 @@ from .._protocol import (
     Stop,
     fill_path,
     given,
+    may_lack_rows,
     previous_page,
     to_moment,
 )
@@ -57,15 +58,19 @@ class Readings(Generic[Row]):
         """The API gives the newest rows of a window, so pages are read backwards."""
         pages: list[list[Row]] = []
         end = to_moment(until)
+        left = limit
         while True:
-            query = {**self._query, **given(since=to_moment(since), until=end, limit=limit or PAGE_SIZE)}
+            size = PAGE_SIZE if left is None else min(left, PAGE_SIZE)
+            query = {**self._query, **given(since=to_moment(since), until=end, limit=size)}
             answer = self._http.call(Request("GET", self._path, query, timeout_ms=self._timeout_ms), Monitoring)
             rows: Any = answer[self._query["include"]]
-            if limit is not None or len(rows) < PAGE_SIZE:
+            if len(rows) == left or (len(rows) < size and not may_lack_rows(rows)):
                 pages.append(rows)
                 break
             rows, end = previous_page(rows)
             pages.append(rows)
+            if left is not None:
+                left -= len(rows)
         for page in reversed(pages):
             for row in page:
                 yield row
