@@ -56,11 +56,11 @@ export function toMetricPoint({ timeNs, cpuSeconds, memoryBytes }: MetricRow): M
   });
 }
 
-export function toTailResponse({ position, ...row }: TailRow): TailTelemetryResponse {
+export function toTailResponse({ position, log, metric }: TailRow): TailTelemetryResponse {
   return create(TailTelemetryResponseSchema, {
     position,
-    row:
-      "log" in row ? { case: "log", value: toLogEntry(row.log) } : { case: "metric", value: toMetricPoint(row.metric) },
+    ...(log && { row: { case: "log", value: toLogEntry(log) } }),
+    ...(metric && { row: { case: "metric", value: toMetricPoint(metric) } }),
   });
 }
 

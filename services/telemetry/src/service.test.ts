@@ -227,6 +227,22 @@ describe("telemetry", () => {
     expect(resumed.at(-1)).toBe("5");
   });
 
+  test("a tail says at once where it begins, from where it can be resumed", async () => {
+    const sandboxId = newId();
+    await ingestLines(sandboxId, "", "a", ["before"]);
+    const stop = new AbortController();
+    const request = { sandboxId, includeLogs: true };
+    const tail = telemetry.tailTelemetry(request, member({ signal: stop.signal }))[Symbol.asyncIterator]();
+    const { value: begin } = await tail.next();
+    expect(begin).toMatchObject({ position: "1.0", row: { case: undefined } });
+    stop.abort();
+    await ingestLines(sandboxId, "a", "b", ["after"], true);
+    const lines: unknown[] = [];
+    const resumed = telemetry.tailTelemetry({ ...request, position: "1.0" }, member());
+    for await (const { row } of resumed) lines.push(row.case === "log" ? row.value.log : row.case);
+    expect(lines).toEqual(["after"]);
+  });
+
   test("a tail's malformed position is refused", async () => {
     const tail = telemetry.tailTelemetry({ ...all, sandboxId: newId(), position: "yesterday" }, member());
     await expect(tail[Symbol.asyncIterator]().next()).rejects.toMatchObject({

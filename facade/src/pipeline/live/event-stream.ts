@@ -25,6 +25,11 @@ export function formatEvent({ id, event, data }: { id?: string; event: string; d
   return `${id === undefined ? "" : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
+/** An id alone: a client that reconnects sends it, and hands on no event for it (HTML standard, 9.2.6). */
+export function formatId(id: string): string {
+  return `id: ${id}\n\n`;
+}
+
 /**
  * Sends Server-Sent Events until there are no more or the signal aborts. Throws, with nothing sent, when they are
  * refused at once; a later error ends the stream and goes to `onError`.

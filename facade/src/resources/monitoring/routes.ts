@@ -3,7 +3,13 @@ import type { Violation } from "@sandgate/kit/base/domain-error";
 import { type TailTelemetryResponse, TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
-import { eventStreamHeaders, formatEvent, sendEvents, sendNoEvents } from "../../pipeline/live/event-stream.ts";
+import {
+  eventStreamHeaders,
+  formatEvent,
+  formatId,
+  sendEvents,
+  sendNoEvents,
+} from "../../pipeline/live/event-stream.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
@@ -87,7 +93,7 @@ export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger
         operationId: "streamMonitoring",
         summary: "Follow a sandbox's logs and metrics",
         description:
-          "Server-Sent Events: `log` with a `LogEntry` as data, and `metric` with a `MetricPoint`. A comment comes every 15 s. Send the id of the last event as Last-Event-ID to continue after it; without it the stream starts now.",
+          "Server-Sent Events: `log` with a `LogEntry` as data, and `metric` with a `MetricPoint`. A comment comes every 15 s. Send the id of the last event as Last-Event-ID to continue after it; without it the stream starts now, and its first id, which comes without an event, is where.",
         headers: ResumingHeaders,
         params: SandboxParams,
         querystring: StreamQuery,
@@ -131,6 +137,7 @@ const exampleEvents = [
 
 async function* eventsOf(rows: AsyncIterable<TailTelemetryResponse>): AsyncGenerator<string> {
   for await (const { position: id, row } of rows) {
+    if (row.case === undefined) yield formatId(id);
     if (row.case === "log") yield formatEvent({ id, event: "log", data: toLogEntry(row.value) });
     if (row.case === "metric") yield formatEvent({ id, event: "metric", data: toMetricPoint(row.value) });
   }

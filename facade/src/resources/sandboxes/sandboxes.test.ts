@@ -81,6 +81,7 @@ async function open(): Promise<TestPlatform> {
         async *tailTelemetry(request, context) {
           asked.tail = request;
           if (request.position === "bad") throw invalid("header.last-event-id", "is not an id that this stream gave");
+          if (request.position === "") yield { position: "p0" };
           yield {
             position: "p1",
             row: { case: "log", value: { timestamp: at, stream: LogStream.STDOUT, log: "a\nb" } },
@@ -460,6 +461,13 @@ test("streams rows as events, and resumes after the last one", async () => {
   );
   expect(text()).toContain("id: p2\nevent: metric\n");
   expect(asked.tail).toMatchObject({ position: "p0", includeLogs: true, includeMetrics: true });
+  response.destroy();
+});
+
+test("a stream that starts now has an id before its first event", async () => {
+  const { response, text } = await follow();
+  while (!text().includes("memory_usage")) await once(response, "data");
+  expect(text()).toMatch(/^: stream\n\nid: p0\n\nid: p1\nevent: log\n/);
   response.destroy();
 });
 

@@ -17,14 +17,20 @@ const pageSize = 8;
 const turnBytes = 64 * 1024;
 const rowBytes = 512;
 
-export type TailRow = { position: string } & ({ log: LogRow } | { metric: MetricRow });
+/** A row and its position; without a row, where a tail begins. */
+export interface TailRow {
+  position: string;
+  log?: LogRow;
+  metric?: MetricRow;
+}
 
 /** The sequences of the last rows that were sent. */
 type Position = Record<ChunkKind, number>;
 
 /**
- * Rows in the order they were stored, each once, after `position` (empty: from now on). Ends when nothing will follow
- * from any container of the sandbox, or when the signal aborts. Throws VALIDATION_ERROR for a malformed position, and
+ * Rows in the order they were stored, each once, after `position`. If that is empty, from now on: the first item is then
+ * the position that this is, so that a tail which breaks off before its first row can be resumed too. Ends when nothing
+ * will follow from any container of the sandbox, or when the signal aborts. Throws VALIDATION_ERROR for a malformed position, and
  * SANDBOX_NOT_FOUND for a sandbox of another workspace.
  */
 export async function* tailRows(o: {
@@ -44,6 +50,7 @@ export async function* tailRows(o: {
   try {
     let sandbox = await findOwn(store, o);
     const position = given ?? { ...(sandbox?.sequences ?? { logs: 0, metrics: 0 }) };
+    if (!given) yield { position: formatPosition(position) };
     while (!signal.aborted) {
       sandbox = await findOwn(store, o);
       if (o.include.logs) {

@@ -219,7 +219,7 @@ export const TailTelemetryRequestSchema: GenMessage<TailTelemetryRequest> = /*@_
  */
 export type TailTelemetryResponse = Message<"sandgate.telemetry.v1.TailTelemetryResponse"> & {
   /**
-   * Resumes after this row.
+   * Resumes after this row, or where the tail began.
    *
    * @generated from field: string position = 1;
    */
@@ -513,7 +513,8 @@ export const TelemetryService: GenService<{
     output: typeof QueryTelemetryResponseSchema;
   },
   /**
-   * Rows as they are stored, from now on or from after `position`. None is lost or repeated.
+   * Rows as they are stored, from now on or from after `position`. None is lost or repeated. The first message of a tail
+   * from now on has no row and comes at once, so that one which breaks off before its first row is not begun again later.
    *
    * @generated from rpc sandgate.telemetry.v1.TelemetryService.TailTelemetry
    */
