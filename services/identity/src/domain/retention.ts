@@ -11,8 +11,11 @@ export const keptMs = {
   pendingSecondFactors: 0,
   requestWindows: 0,
   slotLeases: 0,
-  /** The time counts from the creation of the mail. Its content is deleted when it is sent. */
-  sentMails: hourMs,
+  /**
+   * The time counts from the creation of the mail. Its content is deleted when it is sent; the rest shows that the event
+   * which caused it has been seen, should it come again.
+   */
+  sentMails: dayMs + hourMs,
   /** The time counts from the creation of the mail. Its link has expired by then. */
   unsentMails: dayMs,
   /** Used tokens are kept too, to notice that a stolen one is presented again. */

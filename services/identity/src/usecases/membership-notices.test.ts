@@ -42,6 +42,11 @@ const test = base.extend("notices", async ({ folder }, { onCleanup }) => {
       return due.filter(({ sealed }) => Buffer.from(sealed).includes("added you")).length;
     },
     sealed,
+    /** What happens to a mail once it was sent: it is finished, and removed when its time is over. */
+    async finishMail(id: string): Promise<void> {
+      await store.mails.finish(id);
+      while ((await store.expiry.sweep(clock.now, 1_000)) > 0);
+    },
   };
 });
 
@@ -55,6 +60,19 @@ test("an addition that is told of again, is old, or is of nobody, causes no othe
   expect(await countDue()).toBe(0);
   await add({ at: addMs(clock.now, -dayMs) });
   expect(await countDue()).toBe(1);
+});
+
+test("an addition whose mail was sent causes no other, however late it is told of again", async ({ notices }) => {
+  const { add, countDue, finishMail, clock } = notices;
+  const [id, at] = [newId(), clock.now];
+  await add({ id, at });
+  expect(await countDue()).toBe(1);
+  for (let hours = 1; hours <= 48; hours++) {
+    clock.now = addMs(at, hours * hourMs);
+    await finishMail(id);
+    await add({ id, at });
+    expect(await countDue()).toBe(0);
+  }
 });
 
 test("who did it is named, unless it is nobody any more", async ({ notices }) => {

@@ -1,5 +1,6 @@
-import { addMs, dayMs, hourMs } from "@sandgate/kit/base/time";
+import { addMs, hourMs } from "@sandgate/kit/base/time";
 import { budget } from "../domain/rate-counters.ts";
+import { keptMs } from "../domain/retention.ts";
 import { composeMemberAdded } from "../mail/texts.ts";
 import type { IdentityStore } from "../store/store.ts";
 import type { MailQueue } from "./mail-queue.ts";
@@ -15,8 +16,11 @@ export interface Addition {
   addedById: string | undefined;
 }
 
-/** Older additions are no news, such as those that a new consumer is told of. */
-const newsMs = dayMs;
+/**
+ * Older additions are no news, such as those that a new consumer is told of. As long as they are, their mail is known,
+ * also where clocks differ by up to an hour: events of seven days come again when the bus was recreated.
+ */
+const newsMs = keptMs.sentMails - hourMs;
 /** Mails an hour to one user, and because of one: nobody is flooded by others, who can add and remove them at will. */
 const limits = { to: 5, because: 100 };
 
