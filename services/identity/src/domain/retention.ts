@@ -12,8 +12,8 @@ export const keptMs = {
   requestWindows: 0,
   slotLeases: 0,
   /**
-   * The time counts from the creation of the mail. Its content is deleted when it is sent; the rest shows that the event
-   * which caused it has been seen, should it come again.
+   * The time counts from the creation of the mail. Its content is deleted when it is sent; the rest shows that what
+   * caused it has been seen, should it be told again.
    */
   sentMails: dayMs + hourMs,
   /** The time counts from the creation of the mail. Its link has expired by then. */
