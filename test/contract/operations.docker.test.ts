@@ -41,13 +41,13 @@ describe.runIf(isAvailable)("operations: docker", { timeout: 60_000 }, () => {
     await removeHostObjects(installationId);
   });
 
-  async function start(changes: readonly string[] = []): Promise<string> {
+  async function start(changes: readonly string[] = [], by = lifecycle): Promise<string> {
     const image = await buildImage(engine, { command: ["sleep", "3600"], changes });
     endings.push(() => image.remove());
     const sandboxId = randomUUID();
-    endings.push(() => lifecycle.remove(sandboxId));
+    endings.push(() => by.remove(sandboxId));
     const limits = { memoryMb: 64, cpus: 0.5, pids: 64 };
-    await lifecycle.ensure({ sandboxId, workspaceId: randomUUID(), reference: image.id, ...limits });
+    await by.ensure({ sandboxId, workspaceId: randomUUID(), reference: image.id, ...limits });
     return sandboxId;
   }
 
@@ -96,6 +96,20 @@ describe.runIf(isAvailable)("operations: docker", { timeout: 60_000 }, () => {
     expect(again).toBeInstanceOf(Socket);
     expect(await answers(again)).toBe(true);
     again.destroy();
+  });
+
+  test("sandboxes have the helper although its volume was removed since", async ({ onTestFinished }) => {
+    const own = `test-${randomUUID()}`;
+    onTestFinished(() => removeHostObjects(own));
+    const runtime = createDockerRuntime({ url, installationId: own, isolation: false, logger });
+    onTestFinished(() => runtime.close());
+    const first = await start([], runtime.lifecycle);
+    const { Mounts: mounts } = await engine.getContainer(`sandgate-${first}`).inspect();
+    await runtime.lifecycle.remove(first);
+    for (const { Name: name = "" } of mounts) await engine.getVolume(name).remove();
+    const stream = await runtime.operations.connectHelper(await start([], runtime.lifecycle), signal);
+    expect(await answers(stream)).toBe(true);
+    stream.destroy();
   });
 
   test("a container that keeps many connections open gets more by the engine", async () => {

@@ -7,7 +7,7 @@ import { startFailureOf } from "../start-failures.ts";
 import { type ContainerAllocation, type ContainerDefaults, containerOptionsOf } from "./container-options.ts";
 import { makeFolders } from "./folders.ts";
 import type { HelperVolume } from "./helper-volume.ts";
-import { createImageCheck, noPaths } from "./image-check.ts";
+import { createImageCheck, isImageMissing, noPaths } from "./image-check.ts";
 import type { Isolation } from "./isolation.ts";
 import type { Networks } from "./networks.ts";
 import type { InspectedContainer } from "./observation.ts";
@@ -64,7 +64,7 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
       }
       // Created by an earlier attempt, or by another process meanwhile.
       if (status === 409) return undefined;
-      if (status === 404 && /no such image/i.test(message)) {
+      if (isImageMissing(error)) {
         throw new DomainError("PROVISIONING_FAILED", "The image is no longer on the engine.", { cause: error });
       }
       if (status === 404 && networkGone.test(message)) {
@@ -109,7 +109,7 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
       return await helperVolume.require(reference);
     } catch (error) {
       // The creation of the sandbox's own container tells what is wrong with the image.
-      if (statusOf(error) === 404) return undefined;
+      if (isImageMissing(error)) return undefined;
       throw error;
     }
   }

@@ -5,6 +5,7 @@ import { ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { pack } from "tar-stream";
 import { type HelperProgram, readHelperProgram } from "../helper-program.ts";
 import { helperFolder } from "../operations.ts";
+import { isImageMissing } from "./image-check.ts";
 
 /** Of filling the volume, each after another process was quicker. */
 const attempts = 10;
@@ -12,18 +13,25 @@ const attempts = 10;
 /** The volume that brings the helper into sandboxes, mounted for reading alone. */
 export interface HelperVolume {
   /**
-   * Its name, once it is filled, which takes a container of this image for a moment. The first call
-   * of a process fills it; repetitions cost nothing. Throws the engine's error.
+   * Its name, once it is filled, which takes a container of this image for a moment. The first call of a process fills
+   * it, and so does one that finds it gone or made anew since; others cost a look. Throws the engine's error.
    */
   require(reference: string): Promise<string>;
+}
+
+/** The volume as it was when it was filled. */
+interface Filled {
+  name: string;
+  /** Tells it from a later one of its name, which the engine makes for a container where it is gone. */
+  createdAt: string | undefined;
 }
 
 /** A volume for each build of the helper, since running sandboxes keep theirs. */
 export function createHelperVolume(o: { engine: Engine; installationId: string; prefix: string }): HelperVolume {
   const { engine, installationId } = o;
-  let filling: Promise<string> | undefined;
+  let filling: Promise<Filled> | undefined;
 
-  async function fill(reference: string): Promise<string> {
+  async function fill(reference: string): Promise<Filled> {
     const { Architecture: architecture } = await callEngine(() => engine.info());
     const program = await readHelperProgram(architecture);
     const name = `${o.prefix}${program.sha256.slice(0, 12)}`;
@@ -33,7 +41,7 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
     const archive = await archiveOf(program);
     for (let attempt = 1; ; attempt++) {
       const failure = await put(archive, { name, reference, labels });
-      if (!failure) return name;
+      if (!failure) return { name, createdAt: await findCreation(name) };
       if (attempt === attempts) throw failure;
     }
   }
@@ -90,13 +98,40 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
     }
   }
 
+  /** Undefined: there is no such volume. */
+  async function findCreation(name: string): Promise<string | undefined> {
+    // The client's types lack the time.
+    const inspecting: Promise<{ Name: string; CreatedAt?: string }> = callEngine((abortSignal) =>
+      engine.getVolume(name).inspect({ abortSignal }),
+    );
+    return (await ignoreStatus([404], inspecting))?.CreatedAt;
+  }
+
+  /** Undefined: that call's image is gone, which says nothing of another's. */
+  async function findFilled(by: Promise<Filled>): Promise<Filled | undefined> {
+    const filled = await by.catch((error: unknown) => {
+      if (!isImageMissing(error)) throw error;
+    });
+    const createdAt = filled && (await findCreation(filled.name));
+    return createdAt !== undefined && createdAt === filled?.createdAt ? filled : undefined;
+  }
+
   return {
-    require(reference) {
-      filling ??= fill(reference).catch((error: unknown) => {
-        filling = undefined;
+    async require(reference) {
+      while (filling) {
+        const by = filling;
+        const filled = await findFilled(by);
+        if (filled) return filled.name;
+        if (filling === by) filling = undefined;
+      }
+      const own = fill(reference);
+      filling = own;
+      try {
+        return (await own).name;
+      } catch (error) {
+        if (filling === own) filling = undefined;
         throw error;
-      });
-      return filling;
+      }
     },
   };
 }

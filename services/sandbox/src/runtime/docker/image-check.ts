@@ -1,6 +1,6 @@
 import { posix } from "node:path";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
-import { ignoreStatus } from "@sandgate/docker-engine/errors";
+import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { configTooLarge, imageRefused, maxConfigBytes, maxPathBytes } from "../image-limits.ts";
 import { maxVolumes, volumesLabel } from "../images.ts";
 
@@ -50,6 +50,11 @@ export function createImageCheck(engine: Engine): (reference: string) => Promise
     checked.set(reference, paths);
     return paths;
   };
+}
+
+/** Whether the engine refused to create a container since it doesn't have the image. */
+export function isImageMissing(error: unknown): boolean {
+  return statusOf(error) === 404 && /no such image/i.test(engineMessageOf(error));
 }
 
 const resolve = (path: string) => posix.resolve("/", path);
