@@ -10,6 +10,7 @@ import { type Permission, Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";
+import { PortService } from "@sandgate/proto/sandbox/v1/ports";
 import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { type AuditEntry, AuditService } from "@sandgate/proto/telemetry/v1/audit";
@@ -28,6 +29,7 @@ export interface Handlers {
   sandbox?: Partial<ServiceImpl<typeof SandboxService>>;
   processes?: Partial<ServiceImpl<typeof ProcessService>>;
   files?: Partial<ServiceImpl<typeof FileService>>;
+  ports?: Partial<ServiceImpl<typeof PortService>>;
   telemetry?: Partial<ServiceImpl<typeof TelemetryService>>;
   audit?: Partial<ServiceImpl<typeof AuditService>>;
 }
@@ -153,6 +155,7 @@ export async function openTestPlatform(
       router.service(SandboxService, o.handlers?.sandbox ?? {});
       router.service(ProcessService, o.handlers?.processes ?? {});
       router.service(FileService, o.handlers?.files ?? {});
+      router.service(PortService, o.handlers?.ports ?? {});
     }),
   );
   network.serve(

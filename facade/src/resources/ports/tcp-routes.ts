@@ -1,5 +1,6 @@
 import { once } from "node:events";
-import type { Duplex } from "node:stream";
+import { type Duplex, finished } from "node:stream";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { PortService } from "@sandgate/proto/sandbox/v1/ports";
 import type { FastifyRequest } from "fastify";
 import type { Static } from "typebox";
@@ -15,7 +16,7 @@ import { PortParams } from "./schemas.ts";
 
 export const tcpRoutes: RoutePlugin = async (app, context) => {
   const { ports } = context.clients;
-  /** Connections of requests that are about to be upgraded. */
+  /** Connections of requests that are yet to be upgraded. */
   const connections = new WeakMap<FastifyRequest, Duplex>();
 
   addWebSocketRoute(app, context, {
@@ -37,14 +38,23 @@ export const tcpRoutes: RoutePlugin = async (app, context) => {
       const stream = openPortStream(start, (requests, options) =>
         ports.connectPort(requests, { ...callFor(request), ...options }),
       );
-      // Whatever becomes of the request.
-      request.raw.socket.once("close", () => stream.end());
-      await once(stream, "connect");
       connections.set(request, stream);
+      // The upgrade may fail or be refused, and then nobody else listens.
+      stream.on("error", () => undefined);
+      finished(request.raw.socket, () => {
+        if (connections.delete(request)) stream.destroy(clientLeft());
+      });
+      await once(stream, "connect");
     },
     async serve(socket, request, signal) {
       const stream = connections.get(request);
-      if (stream) await joinWebSocket(socket, stream, signal);
+      connections.delete(request);
+      if (!stream || stream.destroyed) throw stream?.errored ?? clientLeft();
+      await joinWebSocket(socket, stream, signal);
     },
   });
 };
+
+function clientLeft(): DomainError {
+  return new DomainError("UPSTREAM_ERROR", "The client has left.", { callersFault: true });
+}
