@@ -1,6 +1,11 @@
+import { execFile } from "node:child_process";
 import { once } from "node:events";
+import { writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { promisify } from "node:util";
 import {
   BadSettings,
   ConnectionFailed,
@@ -10,10 +15,11 @@ import {
   TimedOut,
   UpstreamError,
 } from "@sandgate/client";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 let server: Server;
-let requests: { method: string; url: string; headers: IncomingMessage["headers"] }[];
+let requests: { method: string; url: string; headers: IncomingMessage["headers"]; body: string }[];
 let answer: (response: ServerResponse, count: number) => void;
 let sandgate: Sandgate;
 const workspace = "01900000-0000-7000-8000-00000000000a";
@@ -21,8 +27,13 @@ const workspace = "01900000-0000-7000-8000-00000000000a";
 beforeEach(async () => {
   requests = [];
   server = createServer((request, response) => {
-    requests.push({ method: request.method ?? "", url: request.url ?? "", headers: request.headers });
-    request.resume().once("end", () => answer(response, requests.length));
+    const seen = { method: request.method ?? "", url: request.url ?? "", headers: request.headers, body: "" };
+    requests.push(seen);
+    request
+      .on("data", (chunk) => {
+        seen.body += chunk;
+      })
+      .once("end", () => answer(response, requests.length));
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   vi.spyOn(Math, "random").mockReturnValue(0);
@@ -90,6 +101,110 @@ describe("nothing is tried again", () => {
     requests.length = 0;
     answer = (response) => void response.socket?.destroy();
     await expect(files.rename("/a", "/b")).rejects.toBeInstanceOf(ConnectionFailed);
+    expect(requests).toHaveLength(1);
+  });
+});
+
+describe("a body that can be read once", () => {
+  const contents = {
+    "an iterable": async function* () {
+      yield "one";
+    },
+    "a stream of Node.js": () => Readable.from([Buffer.from("one")]),
+    "a stream": () => new Blob(["one"]).stream(),
+  };
+
+  test.each(Object.entries(contents))("is sent once, and fails with its answer: %s", async (_, content) => {
+    const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+    const refresh = vi.fn(async ({ refused }: { refused?: string }) => (refused === undefined ? "old" : "new"));
+    const session = new Sandgate({ url: url(), token: refresh, workspace });
+    const renewed = (await sandboxAfter(() => session.sandboxes.get("box"))).files;
+    requests.length = 0;
+    for (const [status, code] of [
+      [429, "rate_limited"],
+      [503, "sandbox_not_ready"],
+      [401, "invalid_token"],
+    ] as const) {
+      answer = (response) => send(response, status, { error: { code, message: code, retryable: status !== 401 } });
+      await expect(renewed.write("/a", content())).rejects.toMatchObject({ code });
+      await expect(files.writeArchive("/a", content())).rejects.toMatchObject({ code });
+    }
+    expect(requests.map(({ body }) => body)).toEqual(Array(6).fill("one"));
+  });
+
+  test("is a local pipe, too; a local file is read again", async () => {
+    const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+    await using folder = await createTempFolder();
+    const [pipe, file] = [join(folder.path, "pipe"), join(folder.path, "file")];
+    await promisify(execFile)("mkfifo", [pipe]);
+    await writeFile(file, "one");
+    requests.length = 0;
+    answer = (response, count) =>
+      count < 3 ? fail(response, 429, "rate_limited") : send(response, 200, { path: "/a" });
+    await Promise.all([
+      writeFile(pipe, "one"),
+      expect(files.upload(pipe, "/a")).rejects.toMatchObject({ code: "rate_limited" }),
+    ]);
+    await files.upload(file, "/a");
+    expect(requests.map(({ body }) => body)).toEqual(["one", "one", "one"]);
+  });
+});
+
+test.each(["", ".", ".."])("an id never makes another request of it: %j", async (id) => {
+  const sandbox = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  requests.length = 0;
+  answer = (response) => response.writeHead(204).end();
+  const calls = [
+    () => sandgate.apiTokens.delete(id),
+    () => sandgate.members.delete(id),
+    () => sandgate.images.get(id),
+    () => sandbox.ports.close(id),
+    () => sandbox.ports.get(id),
+  ];
+  for (const call of calls) await expect(call()).rejects.toBeInstanceOf(BadSettings);
+  await expect(sandgate.account.ssoUrl(id)).rejects.toBeInstanceOf(BadSettings);
+  expect(requests).toEqual([]);
+});
+
+test("after a write to a process that failed it is asked how much was taken", async () => {
+  const { commands } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  answer = (response) => send(response, 200, { id: "p" });
+  const process = await commands.connect("p");
+  let taken = 0;
+  requests.length = 0;
+  answer = (response, count) => {
+    taken += requests[count - 1]?.body.length ?? 0;
+    // The answer to the second write doesn't come.
+    if (count !== 3) send(response, 200, { offset: taken, closed: false });
+  };
+  await process.write("x");
+  await expect(process.write("abc", { timeoutMs: 50 })).rejects.toBeInstanceOf(TimedOut);
+  await process.write("DEF");
+  const stdin = "/sandboxes/s/processes/p/stdin";
+  expect(requests.slice(2).map(({ url, body }) => [url, body])).toEqual([
+    [`${stdin}?offset=1`, "abc"],
+    [stdin, ""],
+    [`${stdin}?offset=4`, "DEF"],
+  ]);
+});
+
+describe("the credential stays with the port that a request is for", () => {
+  test.each(["../../..", "/a/../../80", "%2E%2e/80", "..\\80"])("with a path that leads out: %s", async (path) => {
+    const sandbox = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+    requests.length = 0;
+    await expect(sandbox.fetch(80, path, { method: "DELETE" })).rejects.toBeInstanceOf(BadSettings);
+    expect(requests).toEqual([]);
+    answer = (response) => response.writeHead(204).end();
+    await sandbox.fetch(80, "/a/../b%2Fc%20d?e=/../f");
+    expect(requests.map(({ url }) => url)).toEqual(["/sandboxes/s/ports/80/http/b%2Fc%20d?e=/../f"]);
+  });
+
+  test("with a redirect, which is an answer", async () => {
+    const sandbox = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+    requests.length = 0;
+    answer = (response) => response.writeHead(307, { location: `/workspaces/${workspace}` }).end();
+    const { status, headers } = await sandbox.fetch(80, "/", { method: "DELETE", redirect: "follow" });
+    expect([status, headers.get("location")]).toEqual([307, `/workspaces/${workspace}`]);
     expect(requests).toHaveLength(1);
   });
 });

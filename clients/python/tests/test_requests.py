@@ -117,6 +117,32 @@ def test_what_can_be_read_once_is_sent_once():
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("id", ["", ".", ".."])
+def test_an_id_never_makes_another_request_of_it(id):
+    with serve(lambda *_: (204, b"", {})) as (client, seen):
+        ports = sandgate._sync.ports.Ports(client._http, "s")
+        for delete in (client.api_tokens.delete, client.members.delete, client.images.delete, ports.close):
+            pytest.raises(errors.BadSettings, delete, id)
+    assert seen == []
+
+
+def test_after_a_write_that_failed_it_is_asked_how_much_was_taken():
+    def answer(n, _):
+        # What was written is taken, and its answer lost with all its retries.
+        return failure("upstream_error", 502) if 2 <= n <= 5 else (200, {"offset": [0, 3, 5][max(0, n - 5)]}, {})
+
+    with serve(answer) as (client, seen):
+        process = sandgate._sync.process.Process(client._http, "s", sandgate.records.ProcessRecord(id="p"))
+        pytest.raises(errors.UpstreamError, process.write, "abc")
+        process.write("de")
+    stdin = "/sandboxes/s/processes/p/stdin"
+    assert [(path, body) for _, path, _, body in seen[4:]] == [
+        (f"{stdin}?offset=0", b"abc"),
+        (stdin, b""),
+        (f"{stdin}?offset=3", b"de"),
+    ]
+
+
 def test_a_deletion_whose_answer_was_lost_is_done():
     with serve(lambda n, _: None if n == 1 else failure("image_not_found", 404, retryable=False)) as (client, seen):
         client.images.delete("i")
@@ -163,6 +189,15 @@ def test_a_cookie_of_a_port_is_not_kept():
         assert sandbox.fetch(80, "/").status_code == 200
         assert client.sandboxes.get("s")
     assert all("cookie" not in {name.lower() for name in headers} for _, _, headers, _ in seen)
+
+
+@pytest.mark.parametrize("path", ["../../..", "/a/../../80", "%2E%2e/80", "a/.%2e/%2e./x"])
+def test_the_credential_stays_with_the_port(path):
+    with serve(lambda *_: (200, {"id": "s"}, {})) as (client, seen):
+        sandbox = client.sandboxes.get("s")
+        pytest.raises(errors.BadSettings, sandbox.fetch, 80, path)
+        assert sandbox.fetch(80, "/a/../b%2Fc%20%2e?d=/../e").status_code == 200
+    assert [path for _, path, _, _ in seen] == ["/sandboxes/s", "/sandboxes/s/ports/80/http/b%2Fc%20%2e?d=/../e"]
 
 
 def events(*given):

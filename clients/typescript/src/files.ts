@@ -96,7 +96,7 @@ export class Files {
   /** Writes a file from a local one. */
   async upload(localPath: string, path: string, o: WriteOptions = {}): Promise<Entry> {
     const local = await openLocalFile(localPath);
-    return this.#write(path, { body: local.open, isRepeatable: true, size: local.size }, o);
+    return this.#write(path, { body: local.open, isOnce: local.isOnce }, o);
   }
 
   /** Reads a file into a local one, which is there whole or not at all. Returns its size in bytes. */
@@ -105,11 +105,7 @@ export class Files {
     return writeLocalFile(localPath, chunksOf(content));
   }
 
-  #write(
-    path: string,
-    { body, isRepeatable }: { body: () => RequestBody; isRepeatable: boolean; size?: number },
-    o: WriteOptions,
-  ): Promise<Entry> {
+  #write(path: string, body: FileBody, o: WriteOptions): Promise<Entry> {
     const { mode, parents, ifMatch, isNew, ...call } = o;
     const headers = {
       ...(ifMatch !== undefined && { "if-match": ifMatch }),
@@ -118,10 +114,10 @@ export class Files {
     return this.#http.call("PUT", "/sandboxes/{sandbox_id}/files", {
       params: this.#params,
       query: withoutUndefined({ path, mode: toMode(mode), parents }),
-      body,
+      ...body,
       headers,
       // The condition may no longer hold after a try whose answer was lost.
-      repeatable: isRepeatable && ifMatch === undefined && !isNew,
+      repeatable: ifMatch === undefined && !isNew,
       attemptMs: Number.POSITIVE_INFINITY,
       ...call,
     });
@@ -226,13 +222,11 @@ export class Files {
     o: { gzip?: boolean | undefined } & CallOptions = {},
   ): Promise<void> {
     const { gzip, ...call } = o;
-    const { body, isRepeatable } = bodyOf(content);
     await this.#http.call("PUT", "/sandboxes/{sandbox_id}/files/archive", {
       params: this.#params,
       query: { path },
-      body,
+      ...bodyOf(content),
       ...(gzip && { headers: { "content-encoding": "gzip" } }),
-      repeatable: isRepeatable,
       attemptMs: Number.POSITIVE_INFINITY,
       ...call,
     });
@@ -299,14 +293,16 @@ function rangeOf(offset: number | undefined, length: number | undefined): string
   return `bytes=${first}-${length === undefined ? "" : first + length - 1}`;
 }
 
-function bodyOf(content: Content): { body: () => RequestBody; isRepeatable: boolean } {
+type FileBody = { body: () => RequestBody; isOnce: boolean };
+
+function bodyOf(content: Content): FileBody {
   if (
     typeof content === "string" ||
     content instanceof Uint8Array ||
     content instanceof ArrayBuffer ||
     content instanceof Blob
   ) {
-    return { body: () => content, isRepeatable: true };
+    return { body: () => content, isOnce: false };
   }
-  return { body: () => (content instanceof ReadableStream ? content : streamOf(content)), isRepeatable: false };
+  return { body: () => (content instanceof ReadableStream ? content : streamOf(content)), isOnce: true };
 }

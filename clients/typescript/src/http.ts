@@ -30,6 +30,8 @@ export interface Request extends CallOptions {
   json?: unknown;
   /** The body of each try. */
   body?: (() => RequestBody) | undefined;
+  /** The body can be read once, so it is sent once. */
+  isOnce?: boolean;
   headers?: Record<string, string> | undefined;
   /** Whether a try with an unknown outcome may be repeated: all but POST by default, and what has a key. */
   repeatable?: boolean | undefined;
@@ -103,13 +105,13 @@ export class Http {
   }
 
   /** Calls the API and reads its JSON. */
-  call<M extends Method, P extends PathOf<M>>(method: M, path: P, call: Call<M, P>): Promise<AnswerOf<M, P>> {
+  async call<M extends Method, P extends PathOf<M>>(method: M, path: P, call: Call<M, P>): Promise<AnswerOf<M, P>> {
     // What the types of each path add up to.
     const { params, ...rest } = call as Partial<Request> & { params?: Record<string, string> };
     return this.read({ ...rest, method, path: fillPath(path, params) }, async (response) => {
       const text = await response.text();
-      return text === "" ? undefined : toCamelCase<AnswerOf<M, P>>(JSON.parse(text));
-    }) as Promise<AnswerOf<M, P>>;
+      return (text === "" ? undefined : toCamelCase(JSON.parse(text))) as AnswerOf<M, P>;
+    });
   }
 
   /** Sends a request and gives its answer once it has begun. Throws what the answer tells of when it is an error. */
@@ -128,19 +130,27 @@ export class Http {
     return { address: `${url.replace(/^http/, "ws")}${path}`, headers };
   }
 
-  /** Sends a request to a server in a sandbox, and gives what it answers. */
+  /**
+   * Sends a request to a server in a sandbox, and gives what it answers. The credential goes to that server's part of
+   * the API alone: a redirect is an answer, and BadSettings is thrown for a path that leads out.
+   */
   async fetchPort(to: { sandboxId: string; port: number; path: string }, init: RequestInit): Promise<Response> {
     const { fetch = globalThis.fetch } = this.#options;
     const { url, token } = await this.settings();
+    const start = fillPath("/sandboxes/{sandbox_id}/ports/{port}/http/", {
+      sandbox_id: to.sandboxId,
+      port: String(to.port),
+    });
+    const server = new URL(`${url}${start}`);
+    const address = new URL(`${server}${to.path.replace(/^\//, "")}`);
+    if (!address.pathname.startsWith(server.pathname)) {
+      throw new BadSettings(`The path ${JSON.stringify(to.path)} leads out of the port.`);
+    }
     const headers = new Headers(init.headers);
     const bearer = await token({});
     if (bearer !== undefined) headers.set("authorization", `Bearer ${bearer}`);
     headers.set("x-workspace-id", await this.workspaceId());
-    const start = fillPath("/sandboxes/{sandbox_id}/ports/{port}/http", {
-      sandbox_id: to.sandboxId,
-      port: String(to.port),
-    });
-    return fetch(`${url}${start}/${to.path.startsWith("/") ? to.path.slice(1) : to.path}`, { ...init, headers });
+    return fetch(address, { ...init, headers, redirect: "manual" });
   }
 
   /** Sends a request and reads its answer; reading belongs to a try. */
@@ -168,6 +178,7 @@ export class Http {
       } catch (error) {
         signal?.throwIfAborted();
         if (!(error instanceof SandgateError)) throw error;
+        if (request.isOnce) throw error;
         if (error.code === "invalid_token" && token !== undefined && refused === undefined) {
           refused = token;
           if ((await this.#tokenFor(request, refused)) !== token) continue;
@@ -303,9 +314,16 @@ function isUuid(text: string): boolean {
   return uuid.test(text);
 }
 
-/** Fills a path of the API: `/sandboxes/{sandbox_id}`. */
+/**
+ * Fills a path of the API: `/sandboxes/{sandbox_id}`. Throws BadSettings for nothing, `.` and `..`, with which it would be
+ * another path, such as the one that deletes all.
+ */
 export function fillPath(path: string, params: Record<string, string> = {}): string {
-  return path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(params[name] ?? ""));
+  return path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    const value = params[name] ?? "";
+    if (["", ".", ".."].includes(value)) throw new BadSettings(`${JSON.stringify(value)} is no ${name}.`);
+    return encodeURIComponent(value);
+  });
 }
 
 /** A key for a creation. */

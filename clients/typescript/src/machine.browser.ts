@@ -8,7 +8,7 @@ export async function readStoredLogin(): Promise<StoredLogin> {
   return {};
 }
 
-export async function openLocalFile(_path: string): Promise<{ size: number; open(): ReadableStream<Uint8Array> }> {
+export async function openLocalFile(_path: string): Promise<{ isOnce: boolean; open(): ReadableStream<Uint8Array> }> {
   throw noFiles();
 }
 

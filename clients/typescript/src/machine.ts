@@ -10,11 +10,11 @@ export function readEnvironment(name: string): string | undefined {
   return process.env[name] || undefined;
 }
 
-/** A local file as a body that can be sent again. */
-export async function openLocalFile(path: string): Promise<{ size: number; open(): ReadableStream<Uint8Array> }> {
-  const { size } = await stat(path);
+/** A local file as a body. What is no file, such as a pipe, can be read once. */
+export async function openLocalFile(path: string): Promise<{ isOnce: boolean; open(): ReadableStream<Uint8Array> }> {
+  const isOnce = !(await stat(path)).isFile();
   // Node's own type of the same stream.
-  return { size, open: () => Readable.toWeb(createReadStream(path)) as unknown as ReadableStream<Uint8Array> };
+  return { isOnce, open: () => Readable.toWeb(createReadStream(path)) as unknown as ReadableStream<Uint8Array> };
 }
 
 /** Writes a local file, which is there whole or not at all. Returns its size in bytes. */

@@ -50,12 +50,11 @@ export class Process {
   #inputOffset: number | undefined;
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor(http: Http, sandboxId: string, record: ProcessRecord, inputOffset?: number) {
+  constructor(http: Http, sandboxId: string, record: ProcessRecord) {
     this.#http = http;
     this.id = record.id;
     this.#params = { sandbox_id: sandboxId, process_id: record.id };
     this.#record = record;
-    this.#inputOffset = inputOffset;
   }
 
   /** What was last known of it. */
@@ -128,6 +127,8 @@ export class Process {
   /** Returns how many bytes were taken. Bytes at an offset that was reached before are not written again. */
   async #sendInput(bytes: Uint8Array, eof: boolean, o: CallOptions): Promise<number> {
     const from = this.#inputOffset ?? (await this.#postInput(new Uint8Array(), {}, o)).offset;
+    // How much is taken of a write that fails is not known.
+    this.#inputOffset = undefined;
     const { offset } = await this.#postInput(bytes, { offset: from, eof: eof || undefined }, o);
     this.#inputOffset = offset;
     return offset - from;

@@ -4,6 +4,7 @@ import {
   type BodyOf,
   type CallOptions,
   type CreateOptions,
+  fillPath,
   type Http,
   newIdempotencyKey,
   type QueryOf,
@@ -308,7 +309,7 @@ export class Account extends Resource {
   /** Where a browser goes to sign in by a provider. */
   async ssoUrl(provider: string, redirectUri?: string): Promise<string> {
     const { url } = await this.http.settings();
-    return `${url}/auth/sso/${encodeURIComponent(provider)}${queryOf({ redirectUri })}`;
+    return `${url}${fillPath("/auth/sso/{provider}", { provider })}${queryOf({ redirectUri })}`;
   }
 }
 

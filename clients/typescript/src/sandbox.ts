@@ -192,7 +192,8 @@ export class Sandbox {
 
   /**
    * Sends an HTTP request to a server on one of its ports, with the client's credential, and no preview needed. What
-   * the server answers is returned as it is, errors too.
+   * the server answers is returned as it is, errors and redirects too; a browser hides what a redirect holds. Throws
+   * BadSettings for a path that leads out of the port, such as `/../x`.
    */
   async fetch(port: number, path: string, init: RequestInit = {}): Promise<Response> {
     return this.#http.fetchPort({ sandboxId: this.id, port, path }, init);

@@ -7,6 +7,7 @@ import codecs
 import json
 import os
 import random
+import re
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -168,7 +169,24 @@ def new_key() -> str:
 
 
 def fill_path(path: str, **params: object) -> str:
+    """Fills a path of the API. Raises BadSettings for nothing, `.` and `..`, with which it would be another path, such
+    as the one that deletes all."""
+    for name, value in params.items():
+        if value in (None, "", ".", ".."):
+            raise BadSettings(f"{value!r} is no {name}.")
     return path.format(**{name: quote(str(value), safe="") for name, value in params.items()})
+
+
+def port_address(port: str, path: str) -> httpx.URL:
+    """The address of a path of a port. Raises BadSettings for one that leads out of the port, to where the credential
+    must not go."""
+    start = httpx.URL(f"{port}/")
+    address = f"{start}{path.removeprefix('/')}"
+    # What stands between, such as a proxy, may take `%2e` for a dot.
+    resolved = httpx.URL(re.sub("%2e", ".", address, flags=re.IGNORECASE))
+    if not resolved.raw_path.startswith(start.raw_path):
+        raise BadSettings(f"The path {path!r} leads out of the port.")
+    return httpx.URL(address)
 
 
 def retry_delay(retries: int, retry_after: float | None = None) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 from .. import records
 from .._protocol import Moment, Request, fill_path, given, new_key, to_moment
@@ -157,7 +156,7 @@ class Members(Resource):
         await self._delete(self._of(user_id), timeout_ms)
 
     def _of(self, user_id: str) -> str:
-        return f"{self._path}/{quote(user_id, safe='')}"
+        return self._path + fill_path("/{user_id}", user_id=user_id)
 
 
 class ApiTokens(Resource):

@@ -18,6 +18,7 @@ from .._protocol import (
     choose_workspace,
     is_uuid,
     parse_json,
+    port_address,
     resolve_settings,
     retry_delay,
 )
@@ -188,12 +189,13 @@ class Http:
                 raise ConnectionFailed("A stream broke off again and again.") from cause
             sleep(retry_delay(failures - 1))
 
-    def fetch_port(self, path: str, headers: Mapping[str, str] | None, **sent: Any) -> httpx.Response:
+    def fetch_port(self, port: str, path: str, headers: Mapping[str, str] | None, **sent: Any) -> httpx.Response:
         """Sends a request to a server in a sandbox, and gives what it answers."""
-        own = Request("", path).build_headers(self._token(), self.workspace_id())
+        address = port_address(self.settings.url + port, path)
+        own = Request("", port).build_headers(self._token(), self.workspace_id())
         try:
             return self._client.request(
-                url=self.settings.url + path, headers={**(headers or {}), **own}, follow_redirects=False, **sent
+                url=address, headers={**(headers or {}), **own}, follow_redirects=False, **sent
             )
         except httpx.TimeoutException as error:
             raise TimedOut("The port did not answer in time.") from error

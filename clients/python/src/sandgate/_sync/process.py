@@ -93,6 +93,8 @@ class Process:
         if self._input_offset is None:
             self._input_offset = (self._post_input(b"")).offset
         start = self._input_offset
+        # How much is taken of a write that fails is not known.
+        self._input_offset = None
         self._input_offset = (self._post_input(data, offset=start, eof=eof)).offset
         return self._input_offset - start
 

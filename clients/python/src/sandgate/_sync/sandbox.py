@@ -283,12 +283,11 @@ class Sandbox:
         timeout_ms: float = 30_000,
     ) -> httpx.Response:
         """Sends an HTTP request to a server on one of its ports, with the client's credential, and no preview needed.
-        What the server answers is returned as it is, errors and redirects too; it may be silent for `timeout_ms`."""
+        What the server answers is returned as it is, errors and redirects too; it may be silent for `timeout_ms`.
+        Raises BadSettings for a path that leads out of the port, such as `/../x`."""
         start = fill_path("/sandboxes/{id}/ports/{port}/http", id=self.id, port=port)
         sent = given(params=params, content=content, json=json)
-        return self._http.fetch_port(
-            f"{start}/{path.removeprefix('/')}", headers, method=method, timeout=timeout_ms / 1000, **sent
-        )
+        return self._http.fetch_port(start, path, headers, method=method, timeout=timeout_ms / 1000, **sent)
 
 
 class Sandboxes:
