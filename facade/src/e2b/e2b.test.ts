@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { hash, randomBytes } from "node:crypto";
 import { cp, glob, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { Permission } from "@sandgate/proto/common/v1/access";
@@ -29,6 +30,8 @@ let accessToken: string;
 let isRevoked = false;
 let isOver = false;
 let isAway = false;
+/** What a process has taken of its input. */
+let input = "";
 /** What was written of files, and which of them to their end. */
 const written: string[] = [];
 const committed: string[] = [];
@@ -71,7 +74,18 @@ beforeAll(async () => {
           return { sandboxes: [ready] };
         },
       },
-      processes: { listProcesses: () => ({ processes: [] }) },
+      processes: {
+        listProcesses: ({ pid }) => ({ processes: pid === 7 ? [{ id: tokenId, pid, stdinOpen: true }] : [] }),
+        // As the helper does, with a pipe that never takes more than 3 bytes.
+        async writeStdin({ data, offset = BigInt(input.length) }) {
+          await setImmediate();
+          input += Buffer.from(data)
+            .subarray(input.length - Number(offset))
+            .toString()
+            .slice(0, 3);
+          return { offset: BigInt(input.length) };
+        },
+      },
       files: {
         getUser: () => ({ home: "/root", folder: "/" }),
         async *readFile() {
@@ -185,6 +199,20 @@ test("a signature is by one of the 200 newest tokens that may use the sandbox, a
   expect(await read(await older.toAccessToken(sandboxId, tokenId))).toBe(200);
   expect(await read(await older.toAccessToken(tokenId, tokenId))).toBe(401);
   expect(asked[0]).toEqual({ userIds: [userId, "ben"], workspaceId, permission: Permission.USE });
+});
+
+test("inputs that are sent at the same time all arrive, each in one piece", async () => {
+  const send = (text: string) =>
+    platform.app.inject({
+      method: "POST",
+      url: "/e2b/envd/process.Process/SendInput",
+      headers: { "content-type": "application/json", "e2b-sandbox-id": name, "x-access-token": accessToken },
+      payload: { process: { pid: 7 }, input: { stdin: Buffer.from(text).toString("base64") } },
+    });
+  const lines = Array.from({ length: 5 }, (_, i) => `line ${i}\n`);
+  const answers = await Promise.all(lines.map(send));
+  expect(answers.map(({ statusCode }) => statusCode)).toEqual(lines.map(() => 200));
+  expect(input.split("\n").sort()).toEqual(["", ...lines.map((line) => line.trim())]);
 });
 
 test("a form that breaks off within a file is refused, and what came of the file is not kept", async () => {

@@ -1,6 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import {
   type OutputEvent,
@@ -56,6 +57,8 @@ export function createProcessHandlers(o: {
   folders: Folders;
 }): ServiceImpl<typeof Process> {
   const { processes } = o.clients;
+  /** Of the inputs of a process one at a time, since an answer tells how much was taken of all of them together. */
+  const inTurn = createFairLimit({ perKey: 1 });
 
   /** The running process that a request names. */
   async function find(selector: ProcessSelector | undefined, context: HandlerContext): Promise<ProcessRecord> {
@@ -126,10 +129,11 @@ export function createProcessHandlers(o: {
       const has = process.terminal ? "a terminal" : "no terminal";
       throw new ConnectError(`the process has ${has}`, Code.FailedPrecondition);
     }
-    await writeAll(process, value, context);
+    const { sandbox } = envdCallOf(context);
+    await inTurn(`${sandbox} ${process.id}`, () => writeAll(process, value, context), context.signal);
   }
 
-  /** A full pipe is answered with what it took so far. */
+  /** Adds to what others have written. */
   async function writeAll(
     { id: processId, stdinOpen }: ProcessRecord,
     data: Uint8Array,
@@ -137,16 +141,17 @@ export function createProcessHandlers(o: {
   ): Promise<void> {
     if (!stdinOpen) throw new ConnectError("stdin is not open", Code.FailedPrecondition);
     const { sandbox } = envdCallOf(context);
-    const options = () => optionsFor(context, { timeoutMs: inputTimeoutMs });
-    const begin = (await processes.writeStdin({ sandbox, processId }, options())).offset;
-    for (let taken = 0; taken < data.length; ) {
-      const part = data.subarray(taken, taken + maxInputBytes);
-      const { offset, closed } = await processes.writeStdin(
-        { sandbox, processId, data: part, offset: begin + BigInt(taken) },
-        options(),
-      );
+    const add = (part: Uint8Array) =>
+      processes.writeStdin({ sandbox, processId, data: part }, optionsFor(context, { timeoutMs: inputTimeoutMs }));
+    let { offset: reached } = await add(new Uint8Array());
+    for (let rest = data; rest.length > 0; ) {
+      const part = rest.subarray(0, maxInputBytes);
+      const { offset, closed } = await add(part);
       if (closed) throw new ConnectError("stdin was closed", Code.FailedPrecondition);
-      taken = Number(offset - begin);
+      // A full pipe is answered with what it took so far.
+      const taken = Number(offset - reached);
+      rest = rest.subarray(Math.max(0, Math.min(taken, part.length)));
+      reached = offset;
     }
   }
 
