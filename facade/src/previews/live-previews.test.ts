@@ -17,11 +17,12 @@ afterEach(() => {
 /** Previews that live until they are deleted from `ends`. */
 function openPreviews() {
   const ends = new Map<string, number>();
-  const state = { calls: 0, isReachable: true, isMember: true };
+  const state = { calls: 0, isReachable: true, isMember: true, onCheck: () => {} };
   const transport = createRouterTransport((router) =>
     router.service(PreviewService, {
       checkPreviews({ previewIds }) {
         state.calls++;
+        state.onCheck();
         if (!state.isReachable) throw new ConnectError("away");
         const live = previewIds.filter((id) => ends.has(id));
         return { previews: live.map((id) => ({ previewId: id, expiresAt: timestampFromMs(ends.get(id) ?? 0) })) };
@@ -104,4 +105,13 @@ test("all that is open of one preview is checked together, until the last is clo
   second.close();
   await vi.advanceTimersByTimeAsync(minuteMs);
   expect(state.calls).toBe(calls);
+});
+
+test("one that is closed while it is checked leaves no timer behind", async () => {
+  const { open, state } = openPreviews();
+  const { close } = open();
+  state.onCheck = close;
+  await vi.advanceTimersByTimeAsync(1_000);
+  expect(state.calls).toBe(1);
+  expect(vi.getTimerCount()).toBe(0);
 });

@@ -64,11 +64,12 @@ export function createLivePreviews(o: {
         batch.map(async (watch) => {
           const { id, workspaceId, createdBy } = watch.preview;
           const expiresAt = ends.get(id);
-          if (!expiresAt || !(await o.scope.isMember(workspaceId, createdBy, requestId))) end(watch, noSuchPreview());
-          else {
-            watch.checkedAtMs = askedAtMs;
-            setExpiry(watch, expiresAt);
-          }
+          const isOpen = expiresAt && (await o.scope.isMember(workspaceId, createdBy, requestId));
+          // It may have been closed meanwhile.
+          if (watched.get(id) !== watch) return;
+          if (!isOpen) return end(watch, noSuchPreview());
+          watch.checkedAtMs = askedAtMs;
+          setExpiry(watch, expiresAt);
         }),
       );
     } catch (cause) {
