@@ -13,6 +13,7 @@ import { checkEnv } from "./domain/env.ts";
 import { checkName } from "./domain/names.ts";
 import { type Preview, previewEndOf } from "./domain/previews.ts";
 import {
+  isPlatformsFault,
   lastUseOf,
   type Requested,
   type Sandbox,
@@ -52,6 +53,7 @@ export const toMessage = rememberFrozen((sandbox: Sandbox): SandboxMessage => {
     readinessPort: image.readinessPort,
     ttlSeconds: ttlSecondsOf(sandbox),
     lastUsedAt: lastUseOf(sandbox),
+    platformsFault: isPlatformsFault(sandbox),
     pull: sandbox.state === "provisioning" ? toPullProgress(sandbox) : undefined,
     command: sandbox.command ? [...sandbox.command] : [],
     envNames: sandbox.envNames ? [...sandbox.envNames] : [],

@@ -1,8 +1,6 @@
 interface StateReason {
   meaning: string;
   hint: string;
-  /** The platform failed, not the image, its program or a limit. */
-  platformsFault?: true;
 }
 
 /** What a sandbox's `state_reason` means, and what its user can do about it. */
@@ -30,7 +28,6 @@ export const stateReasons: Readonly<Record<string, StateReason>> = {
   image_pull_failed: {
     meaning: "The image could not be pulled or stored; none of the other reasons applies.",
     hint: "The image could not be pulled to a node. Try again, or use a smaller image.",
-    platformsFault: true,
   },
   registry_unreachable: {
     meaning: "The registry did not respond, or refused because of too many requests.",
@@ -43,17 +40,14 @@ export const stateReasons: Readonly<Record<string, StateReason>> = {
   provisioning_failed: {
     meaning: "The cluster refused the sandbox, by a quota, a limit or a policy.",
     hint: "The cluster refused the sandbox, by a quota or a policy of its own. Its operator can change that.",
-    platformsFault: true,
   },
   unschedulable: {
     meaning: "No node could take it in time, or its node refused it.",
     hint: "No node has room for it. Lower `memory_mb` of the image, stop other sandboxes, or try again later.",
-    platformsFault: true,
   },
   node_error: {
     meaning: "Its node could not prepare a place for it, such as its network.",
     hint: "Its node could not prepare it. Provision it again; if that doesn't help, the operator has to look at the nodes.",
-    platformsFault: true,
   },
   container_config_error: {
     meaning: "The image can't run under the platform's rules.",
@@ -66,12 +60,10 @@ export const stateReasons: Readonly<Record<string, StateReason>> = {
   isolation_unavailable: {
     meaning: "The rules that isolate sandboxes could not be set up.",
     hint: "Try again later; the operator has to make isolation work.",
-    platformsFault: true,
   },
   runtime_unavailable: {
     meaning: "The engine or cluster could not be reached for as long as a pull may take.",
     hint: "Try again later.",
-    platformsFault: true,
   },
   out_of_memory: {
     meaning: "It used more memory than its limit and was killed.",
@@ -93,26 +85,21 @@ export const stateReasons: Readonly<Record<string, StateReason>> = {
   evicted: {
     meaning: "Its node was short of memory, disk or inodes and ended it.",
     hint: "The node ran short of memory, disk or inodes. Provision it again.",
-    platformsFault: true,
   },
   preempted: {
     meaning: "It had to make room for more important work.",
     hint: "More important work took its place. Provision it again.",
-    platformsFault: true,
   },
   node_drained: {
     meaning: "Its node was taken out of service.",
     hint: "Its node was taken out of service. Provision it again.",
-    platformsFault: true,
   },
   node_lost: {
     meaning: "Its node stopped answering or was restarted.",
     hint: "Its node stopped answering. Provision it again.",
-    platformsFault: true,
   },
   runtime_lost: {
     meaning: "Its container was removed from outside the platform.",
     hint: "The container was removed from outside the platform. Provision it again.",
-    platformsFault: true,
   },
 };

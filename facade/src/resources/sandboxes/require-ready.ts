@@ -7,14 +7,12 @@ export function requireReady(sandbox: SandboxMessage): SandboxMessage {
   switch (sandbox.state) {
     case SandboxState.READY:
       return sandbox;
-    case SandboxState.FAILED: {
-      const reason = stateReasons[sandbox.stateReason];
+    case SandboxState.FAILED:
       throw new DomainError(
         "PROVISIONING_FAILED",
         `The sandbox failed (${sandbox.stateReason})${sandbox.message ? `: ${sandbox.message}` : "."}`,
-        { hint: reason?.hint, callersFault: reason !== undefined && !reason.platformsFault },
+        { hint: stateReasons[sandbox.stateReason]?.hint, callersFault: !sandbox.platformsFault },
       );
-    }
     case SandboxState.STOPPING:
     case SandboxState.STOPPED:
       throw new DomainError("CONFLICT", `The sandbox was stopped (${sandbox.stateReason}).`, {

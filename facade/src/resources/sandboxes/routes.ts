@@ -43,7 +43,7 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
     },
     async (request, reply) => {
       const { body } = request;
-      imageIdOf(body.image_id ?? body.image ?? "");
+      if (body.image_id !== undefined) imageIdOf(body.image_id);
       const { sandbox: accepted } = await sandbox.provisionSandbox(fromProvisionBody(body), callFor(request));
       return reply.code(201).send(toSandbox(present(accepted)));
     },

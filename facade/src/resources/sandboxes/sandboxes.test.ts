@@ -170,11 +170,15 @@ test("provisions by an image's name, with a command, variables, a time to live a
   expect(asked.provision).toMatchObject({ imageId: "", image: "python", name: "box", command, env, ...times });
   expect((await post("/sandboxes/provision", { image: "python", ttl_seconds: null })).statusCode).toBe(201);
   expect(asked.provision?.ttlSeconds).toBeUndefined();
+  const longest = `${"n".repeat(100)}:${"t".repeat(128)}`;
+  expect((await post("/sandboxes/provision", { image: longest })).statusCode).toBe(201);
+  expect(asked.provision?.image).toBe(longest);
 });
 
 test.each([
   [{}, "body.image_id"],
   [{ image_id: "i", image: "python" }, "body.image"],
+  [{ image: "x".repeat(230) }, "body.image"],
   [{ image: "python", command: [] }, "body.command"],
   [{ image: "python", command: "true" }, "body.command"],
   [{ image: "python", command: ["a\0b"] }, "body.command.0"],
@@ -267,8 +271,8 @@ test("metrics tell what the platform failed at from what the image, its program 
     return Object.fromEntries([...counts].map(([, route, fault, count]) => [`${route} ${fault}`, count]));
   };
   const before = await failures();
-  for (const stateReason of ["exited", "node_lost"]) {
-    wait = async () => ({ ...sandboxMessage(SandboxState.FAILED), stateReason });
+  for (const platformsFault of [false, true]) {
+    wait = async () => ({ ...sandboxMessage(SandboxState.FAILED), platformsFault });
     await post("/sandboxes/wait", { sandbox_id: "box" });
   }
   expect((await post("/sandboxes/provision", { image_id: "too-many" })).statusCode).toBe(502);

@@ -30,7 +30,7 @@ export const ProvisionBody = component(
   {
     image_id: Type.Optional(Type.String({ description: "Or `image`. Exactly one of them." })),
     image: Type.Optional(
-      Type.String({
+      fieldSchema(ProvisionSandboxRequestSchema, "image", {
         description:
           "The name of an image as the list shows it, its name and tag as `name:tag`, or its id. The workspace's own image goes before a global default.",
       }),

@@ -158,7 +158,9 @@ describe("failed attempts", () => {
   test("are sandboxes that failed without having been ready, unless the platform was at fault", () => {
     expect(isFailedAttempt(failed("image_not_found_in_registry"))).toBe(true);
     expect(isFailedAttempt(failed("registry_unreachable"))).toBe(true);
-    expect(isFailedAttempt(failed("runtime_lost"))).toBe(false);
+    for (const reason of ["runtime_lost", "provisioning_failed", "image_pull_failed"] as const) {
+      expect(isFailedAttempt(failed(reason))).toBe(false);
+    }
     expect(isFailedAttempt(fail(becomeReady(sandbox, at(0)), { reason: "exited", message: "" }, at(1)))).toBe(false);
     expect(isFailedAttempt(sandbox)).toBe(false);
   });

@@ -43,8 +43,13 @@ export const failureReasons = [
 
 export type FailureReason = (typeof failureReasons)[number];
 
-/** Failures that no image or request causes, but the host, the cluster or its operator. */
+/**
+ * Failures that no image or request causes, but the host, the cluster or its operator. What an image or its registry
+ * does wrong at a pull has reasons of its own.
+ */
 const faultsOfPlatform: ReadonlySet<FailureReason | StopReason> = new Set<FailureReason>([
+  "image_pull_failed",
+  "provisioning_failed",
   "unschedulable",
   "node_error",
   "isolation_unavailable",
@@ -276,9 +281,14 @@ export function fail(
   );
 }
 
+/** Whether it failed, and the platform is at fault. */
+export function isPlatformsFault({ state, stateReason }: Sandbox): boolean {
+  return state === "failed" && stateReason !== undefined && faultsOfPlatform.has(stateReason);
+}
+
 /** Whether an attempt to run something has failed, which was not the platform's fault. */
-export function isFailedAttempt({ state, stateReason, readyAt }: Sandbox): boolean {
-  return state === "failed" && readyAt === undefined && !(stateReason && faultsOfPlatform.has(stateReason));
+export function isFailedAttempt(sandbox: Sandbox): boolean {
+  return sandbox.state === "failed" && sandbox.readyAt === undefined && !isPlatformsFault(sandbox);
 }
 
 /** True once its time to live is over. */
