@@ -569,8 +569,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       await open().ensure(specs[1]);
       expect(new Set([await networkOf(specs[0].sandboxId), await networkOf(specs[1].sandboxId)]).size).toBe(2);
       await expect(small.ensure(late)).rejects.toMatchObject({
-        reason: "PROVISIONING_FAILED",
-        message: expect.stringContaining("host is full"),
+        failure: { reason: "unschedulable", message: expect.stringContaining("host is full") },
       });
       await runtime.remove(specs[0].sandboxId);
       await small.list();

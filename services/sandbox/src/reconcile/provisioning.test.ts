@@ -4,6 +4,7 @@ import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect, vi } from "vitest";
 import { recordPulled } from "../domain/sandbox.ts";
+import { StartFailed } from "../runtime/lifecycle.ts";
 import {
   engine,
   holdClock,
@@ -156,6 +157,28 @@ test("rules that can't be set are tried again, and fail a sandbox only when that
   passMinute();
   const failed = await reaches(id, "failed", "isolation_unavailable");
   expect(failed.message).toBe("Sandboxes can't be isolated on this host.");
+});
+
+test("a start that fails for a cause that may pass is repeated, and fails the sandbox when that goes on", async () => {
+  holdClock();
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 300_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, startRetryMs: 60_000 } });
+  const failed = new StartFailed({
+    reason: "start_failed",
+    message: "It could not be started.",
+    detail: "cgroup busy",
+  });
+  engine.refusal = failed;
+  const passing = await provision();
+  await delay(200);
+  expect((await read(passing)).state).toBe("provisioning");
+  engine.refusal = undefined;
+  await reaches(passing, "ready");
+  engine.refusal = failed;
+  const id = await provision();
+  await delay(200);
+  passMinute();
+  expect((await reaches(id, "failed", "start_failed")).message).toBe("It could not be started.");
 });
 
 test("an engine that is down is waited for", async () => {

@@ -1,7 +1,7 @@
 import { backoffMs } from "@sandgate/kit/base/backoff";
 import { monotonicMs } from "@sandgate/kit/base/time";
 
-type Dependency = "registry" | "runtime" | "isolation" | "scheduler" | "telemetry";
+type Dependency = "registry" | "runtime" | "isolation" | "start" | "scheduler" | "telemetry";
 
 interface RetryState {
   /** Failed attempts since the last success. */

@@ -1,6 +1,6 @@
 import { hasReason, messageOf } from "@sandgate/kit/base/domain-error";
 import type { Sandbox } from "../domain/sandbox.ts";
-import type { Observation } from "../runtime/lifecycle.ts";
+import { type Observation, StartFailed } from "../runtime/lifecycle.ts";
 import { type Failure, failureOf } from "./failures.ts";
 import type { Retries } from "./retries.ts";
 
@@ -11,6 +11,8 @@ export interface StartLimits {
   registryRetryMs?: number;
   /** How long isolation rules that can't be set are retried. Default 30 s. */
   isolationRetryMs?: number;
+  /** How long a start that fails is repeated, for a cause that may pass. Default 30 s. */
+  startRetryMs?: number;
   /** How long a sandbox waits to be scheduled, where the runtime schedules. Default 0. */
   schedulingTimeoutMs?: number;
 }
@@ -33,10 +35,11 @@ const startPollMs = { first: 2_000, longest: 10_000 };
 
 /** Decides how long the start of a sandbox may be delayed by its registry, the runtime, its rules and its scheduler. */
 export function createStartDelays({ retries, limits }: { retries: Retries; limits: StartLimits }): StartDelays {
-  const { pullTimeoutMs, registryRetryMs = 30_000, isolationRetryMs = 30_000, schedulingTimeoutMs = 0 } = limits;
+  const { pullTimeoutMs, schedulingTimeoutMs = 0 } = limits;
+  const { registryRetryMs = 30_000, isolationRetryMs = 30_000, startRetryMs = 30_000 } = limits;
   const startTimeoutMs = schedulingTimeoutMs + pullTimeoutMs;
 
-  /** The failure of a sandbox whose registry or runtime has been unavailable for too long. */
+  /** The failure of a sandbox whose registry or runtime has been unavailable for too long, or whose start fails for as long. */
   function outageFailure({ id }: Sandbox, error: unknown): Failure | undefined {
     if (hasReason(error, "REGISTRY_UNREACHABLE")) {
       // A registry that refuses requests for longer than it would be retried is not waited for.
@@ -53,6 +56,9 @@ export function createStartDelays({ retries, limits }: { retries: Retries; limit
             detail: error.message,
           }
         : undefined;
+    }
+    if (error instanceof StartFailed) {
+      return retries.isDownTooLong(id, "start", startRetryMs) ? error.failure : undefined;
     }
     return retries.isDownTooLong(id, "runtime", pullTimeoutMs)
       ? { reason: "runtime_unavailable", message: messageOf(error) }

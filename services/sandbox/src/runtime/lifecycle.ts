@@ -85,6 +85,15 @@ export interface Observation {
   createdAt: Date;
 }
 
+/** RUNTIME_UNAVAILABLE where a start failed for a cause that may pass; the failure is the sandbox's if it doesn't. */
+export class StartFailed extends DomainError {
+  readonly failure: RuntimeFailure;
+  constructor(failure: RuntimeFailure, options: { cause?: unknown } = {}) {
+    super("RUNTIME_UNAVAILABLE", failure.message, options);
+    this.failure = failure;
+  }
+}
+
 /** What a list says about a container. `createdAt` may be to the second. */
 export type ListedSandbox = Pick<Observation, "sandboxId" | "phase" | "createdAt">;
 
@@ -100,8 +109,8 @@ export interface RuntimeLifecycle {
    * Creates and starts the sandbox's container. It leaves an existing container as it is, and never starts one again
    * that has exited. It answers `created` while the start takes its time: call it again when `observe` reports the
    * sandbox, or some seconds later. Throws PROVISIONING_FAILED with a message for the user when the engine refuses the
-   * container (a command that is not in the image), as SandboxRefused where there is a reason of its own; throws
-   * ISOLATION_UNAVAILABLE as `check` does.
+   * container (a command that is not in the image), as SandboxRefused where there is a reason of its own; StartFailed
+   * for a start that is worth another attempt; ISOLATION_UNAVAILABLE as `check` does.
    */
   ensure(spec: RuntimeSpec): Promise<Observation>;
 

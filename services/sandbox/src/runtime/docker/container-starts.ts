@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Container, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
+import { type RuntimeSpec, SandboxRefused, StartFailed } from "../lifecycle.ts";
 import { startFailureOf } from "../start-failures.ts";
 import { type ContainerAllocation, type ContainerDefaults, containerOptionsOf } from "./container-options.ts";
 import { makeFolders } from "./folders.ts";
@@ -17,9 +17,7 @@ import type { StorageLimit } from "./storage-limit.ts";
 const creationAttempts = 20;
 const creationRetryMs = 100;
 
-/**
- * How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine.
- */
+/** How the OCI runtime and the engine report a fault that may be in the image's own configuration. */
 const configurationFault =
   /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: [^:]* is not a directory/i;
 
@@ -43,7 +41,7 @@ export interface ContainerStartsOptions {
 
 /**
  * Makes what creates and starts a sandbox's container, unless it has been started before. One call at a time for each
- * sandbox. Throws PROVISIONING_FAILED, ISOLATION_UNAVAILABLE or the engine's error.
+ * sandbox. Throws PROVISIONING_FAILED, StartFailed, ISOLATION_UNAVAILABLE or the engine's error.
  */
 export function createContainerStarts(o: ContainerStartsOptions): (spec: RuntimeSpec) => Promise<InspectedContainer> {
   const { engine, helperVolume, inspect, isolation, networks, storageLimit } = o;
@@ -99,8 +97,8 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
         );
         return;
       }
-      const isConfiguration = status === 400 || (status === 500 && configurationFault.test(message));
-      throw isConfiguration ? toProvisioningFailed(error) : error;
+      if (status === 400) throw toProvisioningFailed(error);
+      throw status === 500 && configurationFault.test(message) ? toStartFailure(error) : error;
     }
   }
 
@@ -167,4 +165,10 @@ function requireNoVolumes({ info: { Mounts: mounts } }: InspectedContainer): voi
 
 function toProvisioningFailed(error: unknown): DomainError {
   return new SandboxRefused(startFailureOf(engineMessageOf(error)), { cause: error });
+}
+
+/** The OCI runtime fails in the same way for want of processes, or where a control group is busy. */
+function toStartFailure(error: unknown): DomainError {
+  const { isFinal, ...failure } = startFailureOf(engineMessageOf(error));
+  return isFinal ? toProvisioningFailed(error) : new StartFailed(failure, { cause: error });
 }

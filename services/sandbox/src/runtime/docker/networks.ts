@@ -2,9 +2,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { installationLabels, installationSelector, labelKeys } from "@sandgate/container-labels";
 import { type ContainerInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { formatNetwork, overlaps } from "../isolation/ipv4-network.ts";
+import { SandboxRefused } from "../lifecycle.ts";
 import { type HostNames, hashBelow } from "./names.ts";
 import { readRoutes } from "./routes.ts";
 import { capacityOf, parseSubnetRange, type Subnet } from "./subnets.ts";
@@ -31,7 +31,7 @@ const takenByAnother = /already exists|overlaps|conflicts with network/i;
 export interface Networks {
   /**
    * Chooses a network with a free address, as far as is known, for a sandbox of the workspace, and creates one when
-   * there is none. Workspaces share an engine's networks, unless `perWorkspace`. Throws PROVISIONING_FAILED when no
+   * there is none. Workspaces share an engine's networks, unless `perWorkspace`. Throws SandboxRefused when no
    * subnet is free.
    */
   choose(workspaceId: string, o: { perWorkspace: boolean }): Promise<string>;
@@ -120,7 +120,10 @@ export function createNetworks(o: {
       { networks: known.size, subnets: o.subnets.length },
       "no network addresses are left for sandboxes: all of SANDGATE_SANDBOX_SUBNETS is in use",
     );
-    throw new DomainError("PROVISIONING_FAILED", "The host is full: no network addresses are left for sandboxes.");
+    throw new SandboxRefused({
+      reason: "unschedulable",
+      message: "The host is full: no network addresses are left for sandboxes.",
+    });
   }
 
   /**
