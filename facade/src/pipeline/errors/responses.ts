@@ -1,5 +1,6 @@
 import { type ServerResponse, STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
+import { Code, ConnectError } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
@@ -41,7 +42,10 @@ export function createErrorResponder(o: {
     const { status } = publicErrors[reason];
     request.failure = reason;
     request.fault = status < 500 || error.callersFault ? "client" : "platform";
-    report(error, thrown, { request_id: request.id, route: request.pattern });
+    // What was ended because its client has left is nobody's fault.
+    if (!(reply.raw.destroyed && isAbort(thrown))) {
+      report(error, thrown, { request_id: request.id, route: request.pattern });
+    }
     // Hooks don't run for a malformed path, so these headers may be missing.
     reply.code(status).headers(o.headers).header("x-request-id", request.id);
     if (status === 401) reply.header("www-authenticate", challengeOf(reason));
@@ -118,6 +122,13 @@ export function createErrorResponder(o: {
 /** RFC 6750, 3. */
 function challengeOf(reason: PublicReason): string {
   return reason === "INVALID_TOKEN" ? 'Bearer realm="sandgate", error="invalid_token"' : 'Bearer realm="sandgate"';
+}
+
+/** Whether an error says that a signal ended the work, or the call that it was waiting for. */
+function isAbort(error: unknown): boolean {
+  if (error instanceof DomainError) return isAbort(error.cause);
+  if (error instanceof ConnectError) return error.code === Code.Canceled;
+  return error instanceof Error && error.name === "AbortError";
 }
 
 function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
