@@ -19,16 +19,20 @@ const names = () => Object.keys(commands).join(" ");
 
 const scripts: Record<string, () => string> = {
   bash: () => `_sandgate() {
-  local word=\${COMP_WORDS[COMP_CWORD]} words=
+  local word=\${COMP_WORDS[COMP_CWORD]} words= name
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words="${names()}"
+    words="${names().replaceAll(" ", "\n")}"
   else
     case \${COMP_WORDS[1]} in
       ${withSandbox.join("|")}) words=$(sandgate ps -o name 2>/dev/null) ;;
       run) words=$(sandgate images -o name 2>/dev/null) ;;
     esac
   fi
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  COMPREPLY=()
+  # What others have named is nothing to expand.
+  while IFS= read -r name; do
+    if [[ -n $name && $name == "$word"* ]]; then COMPREPLY+=("$(printf %q "$name")"); fi
+  done <<<"$words"
 }
 complete -o default -F _sandgate sandgate
 `,

@@ -1,6 +1,5 @@
-import { createReadStream } from "node:fs";
 import { chmod, mkdir, readdir, stat } from "node:fs/promises";
-import { basename, join, posix } from "node:path";
+import { basename, join, posix, relative, sep } from "node:path";
 import type { Entry, Sandbox } from "@sandgate/client";
 import { named, UsageError } from "../args.ts";
 import { findSandbox } from "../context.ts";
@@ -55,7 +54,7 @@ async function copyOut(copy: Copy, path: string, to: string): Promise<void> {
     () => false,
   );
   // As cp does: into a folder that is there, else under the new name.
-  const target = isFolder ? join(to, posix.basename(entry.path)) : to;
+  const target = isFolder ? localPath(to, posix.dirname(entry.path), entry.path) : to;
   if (entry.type !== "directory") {
     note(await sandbox.files.download(path, target, { signal }));
     await chmod(target, Number.parseInt(entry.mode, 8) & 0o777);
@@ -64,20 +63,31 @@ async function copyOut(copy: Copy, path: string, to: string): Promise<void> {
   if (!recursive) throw new UsageError(`${path} is a folder: use -r`);
   await mkdir(target, { recursive: true });
   const copyEntry = async (each: Entry): Promise<void> => {
-    const local = join(target, ...posix.relative(entry.path, each.path).split("/"));
-    if (each.type === "file") {
-      note(await sandbox.files.download(each.path, local, { signal }));
-      await chmod(local, Number.parseInt(each.mode, 8) & 0o777);
-    } else say(`skipped ${each.path}, which is no file (${each.type})`);
+    if (each.type !== "file") return say(`skipped ${each.path}, which is no file (${each.type})`);
+    const local = localPath(target, entry.path, each.path);
+    note(await sandbox.files.download(each.path, local, { signal }));
+    await chmod(local, Number.parseInt(each.mode, 8) & 0o777);
   };
   await forEach(async function* () {
     for await (const each of sandbox.files.list(entry.path, { depth: 100, signal })) {
       // A folder comes before what is in it.
-      if (each.type === "directory")
-        await mkdir(join(target, ...posix.relative(entry.path, each.path).split("/")), { recursive: true });
+      if (each.type === "directory") await mkdir(localPath(target, entry.path, each.path), { recursive: true });
       else yield each;
     }
   }, copyEntry);
+}
+
+/**
+ * Where something that is below a folder of a sandbox goes below a local one. A sandbox may say anything, so this throws
+ * for what would lie outside.
+ */
+function localPath(target: string, folder: string, path: string): string {
+  const names = posix.relative(folder, path).split("/");
+  // A drive of Windows, or its separator, is no part of a name.
+  if (names.includes("..") || (sep === "\\" && names.some((name) => /[\\:]/.test(name)))) {
+    throw new Error(`${path} would lie outside of ${target}`);
+  }
+  return join(target, ...names);
 }
 
 async function copyIn(copy: Copy, from: string, path: string): Promise<void> {
@@ -91,38 +101,39 @@ async function copyIn(copy: Copy, from: string, path: string): Promise<void> {
     ({ type }) => type === "directory",
     () => false,
   );
-  const target = isFolder ? posix.join(path, basename(from)) : path;
-  const copyFile = async (file: string, remotePath: string, mode: number, size: number): Promise<void> => {
-    await sandbox.files.write(remotePath, createReadStream(file), { mode: mode & 0o777, signal });
+  // As cp does: of `..`, what is in it.
+  const name = basename(from) === ".." ? "." : basename(from);
+  const target = isFolder ? posix.join(path, name) : path;
+  const copyFile = async (file: string, remotePath: string, parents: boolean): Promise<void> => {
+    const { mode, size } = await stat(file);
+    await sandbox.files.upload(file, remotePath, { mode: mode & 0o777, parents, signal });
     note(size);
   };
-  if (!local.isDirectory()) return copyFile(from, target, local.mode, local.size);
+  if (!local.isDirectory()) return copyFile(from, target, false);
   if (!recursive) throw new UsageError(`${from} is a folder: use -r`);
   await sandbox.files.makeDir(target, { parents: true, signal });
   await forEach(
     async function* () {
       for (const each of await readdir(from, { recursive: true, withFileTypes: true })) {
         const file = join(each.parentPath, each.name);
-        const remotePath = posix.join(target, ...file.slice(from.length).split(/[\\/]/));
+        const remotePath = posix.join(target, ...relative(from, file).split(sep));
         if (each.isDirectory()) await sandbox.files.makeDir(remotePath, { parents: true, signal });
         else yield { file, remotePath, isFile: each.isFile() };
       }
     },
     async ({ file, remotePath, isFile }) => {
       if (!isFile) return say(`skipped ${file}, which is no file`);
-      const { mode, size } = await stat(file);
-      await sandbox.files.upload(file, remotePath, { mode: mode & 0o777, parents: true, signal });
-      note(size);
+      await copyFile(file, remotePath, true);
     },
   );
 }
 
-/** Does something with each item, with several at a time. */
+/** Does something with each item, with several at a time. Throws the first failure. */
 async function forEach<T>(items: () => AsyncGenerator<T>, use: (item: T) => Promise<void>): Promise<void> {
   const running = new Set<Promise<void>>();
   for await (const item of items()) {
-    const one = use(item).finally(() => running.delete(one));
-    // It is awaited below, where its failure ends all.
+    // One that failed stays, for its failure to end all where it is awaited below.
+    const one = use(item).then(() => void running.delete(one));
     one.catch(() => {});
     running.add(one);
     if (running.size >= atOnce) await Promise.race(running);

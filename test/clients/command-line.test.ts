@@ -1,0 +1,149 @@
+// The command line in front of an API whose answers the test gives, such as those of a sandbox that lies.
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { createServer, type IncomingMessage, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder, type TempFolder } from "@sandgate/test-support/temp-folder";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { withoutSettings } from "../platform/local.ts";
+import { type Ended, sandgate } from "./command-line.ts";
+
+const execute = promisify(execFile);
+
+interface Asked {
+  method: string | undefined;
+  /** Of what is in the sandbox. */
+  path: string;
+  body: string;
+}
+
+let server: Server;
+let folder: TempFolder;
+let asked: Asked[];
+/** The sandbox's answers, by method and the end of the address. */
+let answers: Record<string, unknown>;
+
+beforeEach(async () => {
+  folder = await createTempFolder();
+  asked = [];
+  answers = {};
+  server = createServer(async (request: IncomingMessage, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    const { pathname, searchParams } = new URL(request.url ?? "", "http://api");
+    asked.push({ method: request.method, path: searchParams.get("path") ?? "", body });
+    const given = answers[`${request.method} ${pathname.replace(/^\/sandboxes\/box\/?/, "")}`];
+    const answer =
+      given ?? (request.method === "GET" && pathname === "/sandboxes/box" ? { id: "box", name: "box" } : {});
+    if (Buffer.isBuffer(answer)) response.end(answer);
+    else response.setHeader("content-type", "application/json").end(JSON.stringify(answer));
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+});
+afterEach(async () => {
+  server.closeAllConnections();
+  server.close();
+  await folder.remove();
+});
+
+const run = (...args: string[]): Promise<Ended> => {
+  const env = {
+    ...withoutSettings(process.env),
+    SANDGATE_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    SANDGATE_TOKEN: "t",
+    SANDGATE_WORKSPACE: "01900000-0000-7000-8000-00000000000a",
+    SANDGATE_CONFIG: join(folder.path, "login.json"),
+  };
+  return sandgate(args, { env });
+};
+const entryOf = (path: string, type = "file") => ({ path, type, mode: "0644", name: "any", size: 4 });
+const written = () => asked.filter(({ method }) => method === "PUT").map(({ path, body }) => [path, body]);
+
+describe("what a sandbox says is in a folder lands in the local one or nowhere", () => {
+  const copy = async (stated: string, ...entries: object[]) => {
+    answers = {
+      "GET files/entry": entryOf(stated, "directory"),
+      "GET files/entries": { entries, next_cursor: null },
+      "GET files": Buffer.from("evil"),
+    };
+    await mkdir(join(folder.path, "home/local"), { recursive: true });
+    return run("cp", "-r", "box:/data", join(folder.path, "home/local"));
+  };
+
+  test.each(["/escaped.txt", "/data/../escaped.txt", "/../.ssh/authorized_keys"])("%s", async (path) => {
+    const refused = { code: 1, stderr: expect.stringContaining("outside") };
+    expect(await copy("/data", entryOf(path))).toMatchObject(refused);
+    expect(await copy("/data", entryOf(path, "directory"))).toMatchObject(refused);
+    expect(await readdir(folder.path)).toEqual(["home"]);
+    expect(await readdir(join(folder.path, "home"))).toEqual(["local"]);
+    expect(await readdir(join(folder.path, "home/local"))).toEqual(["data"]);
+  });
+
+  test("also where the folder itself has a false name", async () => {
+    const copied = await copy("/data/x/..", entryOf("/data/evil.txt"));
+    expect(copied).toMatchObject({ code: 1, stderr: expect.stringContaining("outside") });
+    expect(await readdir(join(folder.path, "home"))).toEqual(["local"]);
+  });
+
+  test("and is shown without what would move the cursor", async () => {
+    const copied = await copy("/data", entryOf("/data/\u001b]0;evil\u0007\r\u009b2J", "other"), entryOf("/data/a"));
+    expect(copied).toMatchObject({ code: 0, stderr: "skipped /data/ ]0;evil   2J, which is no file (other)\n" });
+    expect(await readFile(join(folder.path, "home/local/data/a"), "utf8")).toBe("evil");
+  });
+});
+
+test.each(["./src", "src/", "src/.", "other/..//src", "../work/src"])(
+  "a folder's files keep their names, whatever way leads to it: %s",
+  async (from) => {
+    const work = join(folder.path, "work");
+    await mkdir(join(work, "src/sub"), { recursive: true });
+    await mkdir(join(work, "other"));
+    await writeFile(join(work, "src/a.txt"), "a");
+    await writeFile(join(work, "src/sub/c\\d.txt"), "c");
+    const before = process.cwd();
+    process.chdir(work);
+    try {
+      expect(await run("cp", "-r", from, "box:/app")).toMatchObject({ code: 0, stderr: "" });
+    } finally {
+      process.chdir(before);
+    }
+    expect(written().toSorted()).toEqual([
+      ["/app/a.txt", "a"],
+      ["/app/sub/c\\d.txt", "c"],
+    ]);
+  },
+);
+
+describe.runIf(await requireServer("bash", () => execute("bash", ["-c", "true"])))("completion in bash", () => {
+  /** What it offers where others have made images of these names. */
+  async function complete(word: string, ...images: string[]): Promise<string[]> {
+    const { stdout: script } = await run("completion", "bash");
+    const asked = `${script}
+sandgate() { printf '%s\\n' "\${images[@]}"; }
+COMP_WORDS=(sandgate run "$1") COMP_CWORD=2 images=("\${@:2}")
+_sandgate
+printf '%s\\n' "\${COMPREPLY[@]}"`;
+    const { stdout } = await execute("bash", ["--norc", "-c", asked, "bash", word, ...images], {
+      cwd: folder.path,
+    });
+    return stdout.trim().split("\n");
+  }
+
+  test("offers what begins with the word", async () => {
+    expect(await complete("p", "default", "python", "php")).toEqual(["python", "php"]);
+    expect(await complete("", "default", "python")).toEqual(["default", "python"]);
+    expect(await complete("q", "default")).toEqual([""]);
+  });
+
+  test("runs nothing of a name, and quotes it", async () => {
+    const names = ["$(touch ran)", "`touch ran`", "a b;touch ran", "*"];
+    const offered = await complete("", ...names);
+    const { stdout } = await execute("bash", ["-c", `printf '%s\\n' ${offered.join(" ")}`], { cwd: folder.path });
+    expect(stdout.trim().split("\n")).toEqual(names);
+    expect(await readdir(folder.path)).toEqual([]);
+  });
+});
