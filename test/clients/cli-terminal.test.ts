@@ -141,6 +141,20 @@ describe.runIf(await requireServer("docker", probeEngine))("the command line in 
     expect((await following.ended).code).toBe(130);
   });
 
+  test("a reader that has enough and a terminal that is closed end a command inside, and a sandbox of its own", async () => {
+    const piped = "set -o pipefail; sandgate run --rm --name piped default -- yes | head -n 1";
+    expect(await execute("bash", ["-c", piped], { env })).toEqual({ stdout: "y\n", stderr: "" });
+    expect((await client.sandboxes.get("piped")).state).toMatch(/stop/);
+
+    for (const [i, options] of ["", "-it"].entries()) {
+      const command = `${options} default -- sh -c 'echo begun; exec sleep 1234'`;
+      const closed = startInTerminal(`sandgate run --rm --name closed-${i} ${command}`, env);
+      await closed.says("begun");
+      closed.kill("SIGKILL");
+      await until(async () => expect((await client.sandboxes.get(`closed-${i}`)).state).toMatch(/stop/));
+    }
+  });
+
   test("follows a sandbox's use, in lines or as JSON", async () => {
     const watching = startSandgate(["stats", "--watch", "box"], env);
     const asJson = startSandgate(["stats", "--watch", "-o", "json", "box"], env);

@@ -1,5 +1,10 @@
+import { constants } from "node:os";
 import { UsageError } from "./args.ts";
 import { commands } from "./commands.ts";
+import { say } from "./output.ts";
+
+/** The last comes when the terminal is closed. */
+const endingSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 const [name = "", ...args] = process.argv.slice(2);
 process.exitCode = await run(name, args);
@@ -16,18 +21,24 @@ async function run(name: string, args: readonly string[]): Promise<number> {
     return 0;
   }
   const interrupted = new AbortController();
-  let isInterrupted = false;
-  const onSignal = (signal: NodeJS.Signals) => {
-    // The second one doesn't wait for anything.
-    if (isInterrupted) process.exit(signal === "SIGINT" ? 130 : 143);
-    isInterrupted = true;
-    process.exitCode = signal === "SIGINT" ? 130 : 143;
+  const { signal } = interrupted;
+  /** Ends the command, which still does what it has to at its end. */
+  const interrupt = (exitCode: number) => {
+    if (signal.aborted) return;
+    process.exitCode = exitCode;
     interrupted.abort(new Error("Interrupted."));
   };
-  process.on("SIGINT", onSignal);
-  process.on("SIGTERM", onSignal);
-  // A reader such as `head` that has enough is no failure.
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
+  const onSignal = (name: NodeJS.Signals) => {
+    const exitCode = 128 + constants.signals[name];
+    // The second one doesn't wait for anything.
+    if (signal.aborted) process.exit(exitCode);
+    interrupt(exitCode);
+  };
+  for (const name of endingSignals) process.on(name, onSignal);
+  for (const stream of [process.stdout, process.stderr]) {
+    // A reader such as `head` that has enough is no failure.
+    stream.on("error", (error: NodeJS.ErrnoException) => interrupt(error.code === "EPIPE" ? 0 : 1));
+  }
   try {
     const command = commands[name];
     if (command === undefined) throw new UsageError(`there is no command ${JSON.stringify(name)}`);
@@ -37,14 +48,13 @@ async function run(name: string, args: readonly string[]): Promise<number> {
       return 0;
     }
     const { run } = await command.load();
-    const code = await run(args, interrupted.signal);
-    return isInterrupted ? Number(process.exitCode) : code;
+    const code = await run(args, signal);
+    return signal.aborted ? Number(process.exitCode) : code;
   } catch (error) {
-    if (isInterrupted) return Number(process.exitCode);
+    if (signal.aborted) return Number(process.exitCode);
     return report(error, name);
   } finally {
-    process.off("SIGINT", onSignal);
-    process.off("SIGTERM", onSignal);
+    for (const name of endingSignals) process.off(name, onSignal);
     // Nothing that is still open is of interest, such as a terminal that is read from.
     process.stdin.destroy();
   }
@@ -59,12 +69,12 @@ async function report(error: unknown, name: string): Promise<number> {
   }
   const { SandgateError } = await import("@sandgate/client");
   if (!(error instanceof SandgateError)) {
-    process.stderr.write(`error: ${error instanceof Error ? error.message : String(error)}\n`);
+    say(`error: ${error instanceof Error ? error.message : String(error)}`);
     return 1;
   }
-  const details = error.details.map(({ field, issue }) => `  ${field ?? ""} ${issue}\n`).join("");
-  const hint = error.hint === undefined ? "" : `hint: ${error.hint}\n`;
-  const id = error.requestId === undefined ? "" : `request id: ${error.requestId}\n`;
-  process.stderr.write(`error: ${error.message}\n${details}${hint}${id}`);
+  say(`error: ${error.message}`);
+  for (const { field, issue } of error.details) say(`  ${field ?? ""} ${issue}`);
+  if (error.hint !== undefined) say(`hint: ${error.hint}`);
+  if (error.requestId !== undefined) say(`request id: ${error.requestId}`);
   return 1;
 }

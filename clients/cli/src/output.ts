@@ -8,15 +8,14 @@ export function toFormat(text: string | undefined): Format {
   throw new UsageError(`-o ${text}: table, json or name is expected`);
 }
 
-/** Writes, and waits until a slow reader has taken it. */
-export async function write(data: string | Uint8Array, to: NodeJS.WriteStream = process.stdout): Promise<void> {
-  if (to.write(data)) return;
-  await new Promise((resolve) => to.once("drain", resolve));
+/** Writes, and waits until a slow reader has taken it. That there is none any more is for `main.ts`. */
+export function write(data: string | Uint8Array, to: NodeJS.WriteStream = process.stdout): Promise<void> {
+  return new Promise((resolve) => to.write(data, () => resolve()));
 }
 
-/** Tells people how it goes, on stderr. */
+/** Tells people how it goes, in a line on stderr. */
 export function say(text: string): void {
-  process.stderr.write(`${text}\n`);
+  process.stderr.write(`${plain(text)}\n`);
 }
 
 export interface Column<T> {
@@ -65,7 +64,7 @@ export async function printOne<T extends object>(
   return write(o.columns.map(({ title, of }) => `${`${title}:`.padEnd(width + 2)}${plain(of(item))}\n`).join(""));
 }
 
-/** A cell; what comes from others can't move the cursor. */
+/** One line, such as a cell; what comes from others can't move the cursor. */
 function plain(value: string | number | boolean | null | undefined): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is taken out
   return String(value ?? "-").replace(/[\u0000-\u001f\u007f-\u009f]/g, " ");
