@@ -169,6 +169,37 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await expect.poll(() => exec("ls /tmp/made")).toBe("large.bin\n");
   });
 
+  test("lines that are not edited keep their ends, and nothing is typed while a file is saved", async () => {
+    const content = page.getByLabel("Content");
+    const whileSaved: boolean[] = [];
+    await page.route("**/files?path=*", async (route) => {
+      if (route.request().method() === "PUT") whileSaved.push(await content.isEditable());
+      await route.continue();
+    });
+    const write = (text: string) => exec(`printf '${text}' > /tmp/ends.txt`);
+    const edit = async (text: string) => {
+      await content.fill(text);
+      await page.getByRole("button", { name: "Save" }).click();
+      await page.getByText("Saved.").waitFor();
+      expect(await content.isEditable()).toBe(true);
+      return exec("cat /tmp/ends.txt");
+    };
+    await write("a\\r\\nb\\r\\nc\\r\\n");
+    await signInAt("/files?file=/tmp/ends.txt");
+    expect(await edit("a\nx\ny\nc\n")).toBe("a\r\nx\r\ny\r\nc\r\n");
+    await write("a\\nb\\r\\nc\\rd\\ne\\r\\n");
+    await page.reload();
+    expect(await edit("a\nb\nx\nd\ne\nf")).toBe("a\nb\r\nx\nd\ne\nf");
+    expect(whileSaved).toEqual([false, false]);
+  });
+
+  test("a folder's name is one word of the command that copies into it", async () => {
+    await exec('mkdir "/tmp/it\'s; echo"');
+    await signInAt(`/files?path=${encodeURIComponent("/tmp/it's; echo")}`);
+    const line = await page.getByText("npx sandgate cp").textContent();
+    expect(line).toContain(`npx sandgate cp notes.txt 'looked-at:/tmp/it'\\''s; echo/notes.txt'`);
+  });
+
   test("a file that somebody else has changed since is not overwritten", async () => {
     await exec("echo old > /tmp/shared.txt");
     await signInAt("/files?file=/tmp/shared.txt");

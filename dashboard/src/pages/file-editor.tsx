@@ -3,6 +3,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Download } from "lucide-react";
 import { useState } from "react";
+import { keepLineEnds, toLineFeeds } from "../line-ends.ts";
 import { Button, Loading } from "../ui/basics.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { saveFile } from "../ui/save.ts";
@@ -54,12 +55,13 @@ export function FileEditor({ sandbox, path, folder }: { sandbox: Sandbox; path: 
   if (file.isError) return <Problem error={file.error} />;
   if (!file.data) return <Loading what="Reading the file" />;
   const { text, size, modifiedAt, mode, etag } = file.data;
+  const shown = toLineFeeds(text ?? "");
 
   async function save() {
     setBusy(true);
     setError(undefined);
     try {
-      await sandbox.files.write(path, edited ?? "", { ifMatch: etag });
+      await sandbox.files.write(path, keepLineEnds(text ?? "", edited ?? ""), { ifMatch: etag });
       await queries.invalidateQueries({ queryKey: key });
       setEdited(undefined);
       setSaved(true);
@@ -89,7 +91,8 @@ export function FileEditor({ sandbox, path, folder }: { sandbox: Sandbox; path: 
         <textarea
           className="editor mono"
           aria-label="Content"
-          value={edited ?? text}
+          value={edited ?? shown}
+          readOnly={busy}
           spellCheck={false}
           autoCapitalize="none"
           onChange={(event) => {
@@ -101,7 +104,7 @@ export function FileEditor({ sandbox, path, folder }: { sandbox: Sandbox; path: 
       {error !== undefined && <Problem error={error} />}
       <div className="form-end">
         {text !== undefined && (
-          <Button kind="primary" busy={busy} disabled={edited === undefined || edited === text} onClick={save}>
+          <Button kind="primary" busy={busy} disabled={edited === undefined || edited === shown} onClick={save}>
             Save
           </Button>
         )}

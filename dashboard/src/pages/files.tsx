@@ -3,7 +3,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { CornerLeftUp, Download, File, FilePen, Folder, FolderPlus, Link2, Pencil, Trash2, Upload } from "lucide-react";
 import { type DragEvent, type ReactNode, useRef, useState } from "react";
-import { curlLine } from "../curl.ts";
+import { curlLine, quote } from "../curl.ts";
 import { useSandbox } from "../sandbox-queries.ts";
 import { Button, Empty, IconButton } from "../ui/basics.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
@@ -129,7 +129,7 @@ function FolderView({ path }: { path: string }) {
         empty={
           <Empty
             title="This folder is empty"
-            cli={`npx sandgate cp notes.txt ${record.name}:${join(path, "notes.txt")}`}
+            cli={`npx sandgate cp notes.txt ${quote(`${record.name}:${join(path, "notes.txt")}`)}`}
             curl={curlLine("GET", `/sandboxes/${record.name}/files/entries?path=${encodeURIComponent(path)}`)}
           >
             <p>Upload a file, or drop some here.</p>
