@@ -52,6 +52,7 @@ check() {
 
 run_checks() {
   check "types" tsc --noEmit
+  check "types of the dashboard" tsc --noEmit -p dashboard
   check "style" biome check .
   check "unused code and dependencies" knip
   check "known vulnerabilities of packages" sh test/packages/audit.sh
