@@ -23,6 +23,7 @@ import { createRegistryClient } from "@sandgate/registry-client/registry-client"
 import { consumeEvents } from "./consumers.ts";
 import { openEnv } from "./domain/env.ts";
 import type { Quotas } from "./domain/quota.ts";
+import type { PullProgress } from "./domain/sandbox.ts";
 import { workspacePurged } from "./events.ts";
 import { createFileHandlers } from "./handlers/files.ts";
 import { createPortHandlers } from "./handlers/ports.ts";
@@ -126,11 +127,15 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     runtimeDisk: runtime.disk,
     changes,
     shards,
-    pullImage: ({ id, workspaceId, image: { registryId, reference } }, signal) =>
-      recordPull(id, (onProgress) =>
-        // Where nodes pull, nobody sees how far they are.
-        puller.pull({ workspaceId, registryId, reference, onProgress: pulls && onProgress }, signal),
-      ),
+    pullImage: ({ id, workspaceId, image: { registryId, reference } }, signal, tellReconciler) =>
+      recordPull(id, (record) => {
+        const onProgress = (now: PullProgress) => {
+          tellReconciler(now);
+          // Where nodes pull, nobody sees how far they are.
+          if (pulls) record(now);
+        };
+        return puller.pull({ workspaceId, registryId, reference, onProgress }, signal);
+      }),
     // By the pinned reference: a tag may have moved on.
     findAccess: ({ workspaceId, image: { registryId, reference }, pinnedReference }) =>
       puller.findAccess(

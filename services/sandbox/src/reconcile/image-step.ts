@@ -1,8 +1,9 @@
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
-import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
+import { type PullProgress, recordPulled, type Sandbox } from "../domain/sandbox.ts";
 import type { ImageAccess, ImageStore, PulledImage } from "../runtime/images.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { Records } from "./records.ts";
+import type { Retries } from "./retries.ts";
 
 /** A sandbox whose image is pulled, or is authorized for a runtime that pulls by itself. */
 export interface Pulled {
@@ -13,13 +14,14 @@ export interface Pulled {
 export interface ImageStepOptions {
   runtime: Pick<RuntimeLifecycle, "inspect">;
   records: Pick<Records, "save" | "saveFailure">;
+  retries: Pick<Retries, "markUp">;
   /** Undefined: the runtime has no store of images. */
   images: Pick<ImageStore, "find"> | undefined;
   /**
    * Makes sure that the image is on the engine, once the registry has given it out to this workspace. Throws a
    * DomainError with a reason that `failureOf` knows.
    */
-  pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage>;
+  pullImage(sandbox: Sandbox, signal: AbortSignal, onProgress: (now: PullProgress) => void): Promise<PulledImage>;
   limits: { pullTimeoutMs: number };
 }
 
@@ -42,8 +44,12 @@ export function createImageStep(
     const leftMs = Math.max(1, sandbox.createdAt.getTime() + pullTimeoutMs - Date.now());
     const timeout = AbortSignal.timeout(leftMs);
     const either = AbortSignal.any([signal, timeout]);
+    const onProgress = ({ downloadedBytes }: PullProgress) => {
+      // A later outage has all of its own time.
+      if (downloadedBytes > 0) o.retries.markUp(sandbox.id, "registry");
+    };
     try {
-      return await limitPulls(sandbox.workspaceId, () => o.pullImage(sandbox, either), either);
+      return await limitPulls(sandbox.workspaceId, () => o.pullImage(sandbox, either, onProgress), either);
     } catch (error) {
       if (timeout.aborted && !signal.aborted) return undefined;
       throw error;

@@ -115,6 +115,28 @@ test("an unreachable registry is tried again until the retry time is over", asyn
 });
 
 test.each([
+  [0, "failed"],
+  [1, "ready"],
+] as const)("a registry that is out again after it delivered %i bytes leaves the sandbox %s", async (bytes, state) => {
+  holdClock();
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 300_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  let tries = 0;
+  await start({
+    limits,
+    async pullImage(_sandbox, _signal, onProgress) {
+      tries += 1;
+      if (tries === 3) return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
+      if (tries === 2) {
+        onProgress({ downloadedBytes: bytes, totalBytes: 100 });
+        passMinute();
+      }
+      throw new DomainError("REGISTRY_UNREACHABLE", "No answer.");
+    },
+  });
+  await reaches(await provision(), state, state === "failed" ? "registry_unreachable" : undefined);
+});
+
+test.each([
   [1, "ready", 2],
   [40, "failed", 1],
 ] as const)("a registry that takes no requests for %i s leaves the sandbox %s", async (seconds, state, tries) => {
