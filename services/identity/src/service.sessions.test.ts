@@ -147,6 +147,27 @@ describe("sessions", () => {
     expect((await identity.listSessions({}, mine())).sessions.map((session) => session.id)).toEqual([current]);
   });
 
+  test("a session lives until its refresh token expires, and a refresh prolongs it", async () => {
+    await open();
+    const id = await createUser();
+    const { accessToken, refreshToken } = await signedIn();
+    const { sid } = await verifyAccessToken(accessToken);
+    const own = () => as(id, { credentialId: String(sid) });
+    expect((await identity.getSession({}, own())).expiresInMs).toBe(1_800_000);
+    advance(1_000_000);
+    expect((await identity.getSession({}, own())).expiresInMs).toBe(800_000);
+    const { tokens } = await identity.refreshSession({ refreshToken }, nobody());
+    advance(1_799_999);
+    expect((await identity.getSession({}, own())).expiresInMs).toBe(1);
+    advance(1);
+    const refused = { reason: "INVALID_TOKEN" };
+    await expect(identity.getSession({}, own())).rejects.toMatchObject(refused);
+    await expect(identity.getSession({}, as(id))).rejects.toMatchObject(refused);
+    await expect(identity.refreshSession({ refreshToken: tokens?.refreshToken ?? "" }, nobody())).rejects.toMatchObject(
+      refused,
+    );
+  });
+
   test("signing out ends the session; an unknown token gets the same answer", async () => {
     await open();
     await createUser();

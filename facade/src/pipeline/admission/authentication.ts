@@ -18,8 +18,8 @@ export interface Authenticator {
   findApiToken(tokenId: string, requestId: string): Promise<SignedIn>;
   /**
    * Checks the credential of an open request again, and returns whom it stands for now. Throws INVALID_TOKEN when it
-   * was revoked, its session has ended or its key was withdrawn. An access token that has only expired since then stays
-   * valid for that request.
+   * was revoked, its session has ended or expired, or its key was withdrawn. An access token that has only expired since
+   * then stays valid for that request.
    */
   confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<SignedIn>;
   close(): void;
@@ -36,6 +36,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
   const { identity } = o.clients;
   const sessions = createSessionVerifier({
     readKeys: (requestId) => identity.getSigningKeys({}, asFacade({ requestId })),
+    readSession: (user, requestId) => identity.getSession({}, asFacade({ requestId, user })),
   });
   const apiTokens = new LoadingCache<SignedIn>({ maxAgeMs: 1_000 });
   const unwatch = [
@@ -80,10 +81,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
     findApiToken,
     async confirm(signedIn, authorization, requestId) {
       const { user, ticket } = signedIn;
-      if (user.credential === "session") {
-        await sessions.confirm(signedIn, requestId);
-        return signedIn;
-      }
+      if (user.credential === "session") return sessions.confirm(signedIn, requestId);
       if (!ticket) return authenticate(authorization, requestId);
       return { ...(await findApiToken(user.credentialId, requestId)), ticket };
     },

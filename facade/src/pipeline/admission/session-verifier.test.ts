@@ -8,6 +8,8 @@ let now: number;
 let steppedMs: number;
 let reads: number;
 let answer: { keys: object[]; ended: string[]; down?: boolean };
+/** When the session expires, and for which requests that was asked. */
+let session: { expiresAt: number; asked: string[] };
 let verifier: SessionVerifier;
 
 beforeEach(() => {
@@ -15,6 +17,7 @@ beforeEach(() => {
   steppedMs = 0;
   reads = 0;
   answer = { keys: [], ended: [] };
+  session = { expiresAt: now + 1_800_000, asked: [] };
   verifier = createSessionVerifier({
     now: () => now + steppedMs,
     monotonic: () => now,
@@ -28,6 +31,12 @@ beforeEach(() => {
         issuer: "i",
         audience: "a",
       };
+    },
+    async readSession({ credentialId }, requestId) {
+      session.asked.push(`${credentialId} ${requestId}`);
+      if (answer.down) throw new DomainError("UPSTREAM_ERROR", "identity is down");
+      if (session.expiresAt <= now) throw new DomainError("INVALID_TOKEN", "The session has ended.");
+      return { $typeName: "sandgate.identity.v1.GetSessionResponse", expiresInMs: session.expiresAt - now };
     },
   });
 });
@@ -48,13 +57,11 @@ async function signWithNewKey(kid: string): Promise<string> {
 test("reads keys and ended sessions again when they are a second old, and not earlier", async () => {
   const token = await signWithNewKey("k1");
   const user = { id: "u", credential: "session", credentialId: "session-k1", operator: true };
-  expect(await Promise.all([verifier.verify(token, "r"), verifier.verify(token, "r")])).toEqual([
-    { user, keyId: "k1" },
-    { user, keyId: "k1" },
-  ]);
+  const signedIn = { user, keyId: "k1", livesUntil: now + 300_000 };
+  expect(await Promise.all([verifier.verify(token, "r"), verifier.verify(token, "r")])).toEqual([signedIn, signedIn]);
   answer.ended = ["session-k1"];
   now += 999;
-  expect(await verifier.verify(token, "r")).toEqual({ user, keyId: "k1" });
+  expect(await verifier.verify(token, "r")).toEqual(signedIn);
   expect(reads).toBe(1);
   now += 1;
   await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
@@ -136,4 +143,33 @@ test("an open request of a token ends with its session, and with the key that si
   await verifier.confirm(other, "r");
   verifier.end("session-k3");
   await expect(verifier.confirm(other, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+});
+
+test("an open request ends when its session expires, about which identity is asked only then", async () => {
+  let signedIn = await verifier.verify(await signWithNewKey("k1"), "r");
+  async function confirm(atMs: number): Promise<void> {
+    now = atMs;
+    signedIn = await verifier.confirm(signedIn, `${atMs - started}`);
+  }
+  const started = now;
+  await confirm(started + 299_999);
+  expect(session.asked).toEqual([]);
+  await confirm(started + 300_000);
+  await confirm(started + 1_799_999);
+  // It is refreshed meanwhile.
+  session.expiresAt += 1_000_000;
+  await confirm(started + 1_800_000);
+  await confirm(started + 2_799_999);
+  await expect(confirm(started + 2_800_000)).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  expect(session.asked).toEqual(["session-k1 300000", "session-k1 1800000", "session-k1 2800000"]);
+});
+
+test("an open request isn't confirmed while identity can't say whether its session lives", async () => {
+  const signedIn = await verifier.verify(await signWithNewKey("k1"), "r");
+  now += 300_000;
+  await verifier.confirm(signedIn, "r");
+  answer.down = true;
+  await expect(verifier.confirm(signedIn, "r")).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
+  answer.down = false;
+  await verifier.confirm(signedIn, "r");
 });

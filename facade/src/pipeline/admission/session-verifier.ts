@@ -1,6 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { monotonicMs } from "@sandgate/kit/base/time";
-import type { GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
+import type { UserCaller } from "@sandgate/kit/rpc/context";
+import type { GetSessionResponse, GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
 import { createLocalJWKSet, errors, type JSONWebKeySet, jwtVerify } from "jose";
 import { LRUCache } from "lru-cache";
 import type { SignedIn } from "../base/signed-in.ts";
@@ -23,37 +24,37 @@ interface IssuerState {
   /**
    * The tokens that were verified with these keys. They go with the keys, also one that is being verified meanwhile.
    */
-  sessions: LRUCache<string, Session>;
+  sessions: LRUCache<string, VerifiedToken>;
   ended: ReadonlySet<string>;
   issuer: string;
   audience: string;
 }
 
-interface Session {
-  signedIn: SignedIn;
-  sessionId: string;
-  /** Epoch milliseconds. */
-  expiresAt: number;
-}
+/** Until the token expires, its session lives. */
+type VerifiedToken = SignedIn & { livesUntil: number };
 
 export interface SessionVerifier {
   /** Who the access token belongs to. Throws INVALID_TOKEN. */
   verify(token: string, requestId: string): Promise<SignedIn>;
   /**
-   * Checks whom a token that was verified before stands for again. Throws INVALID_TOKEN when the session has ended or
-   * the token's key was withdrawn.
+   * Checks whom a token that was verified before stands for again, and returns that for the next check. Throws
+   * INVALID_TOKEN when the session has ended or expired or the token's key was withdrawn.
    */
-  confirm(signedIn: SignedIn, requestId: string): Promise<void>;
+  confirm(signedIn: SignedIn, requestId: string): Promise<SignedIn>;
   /** Ends the session at once. Identity's next answer may be older, and doesn't undo this. */
   end(sessionId: string): void;
 }
 
 /**
  * Verifies session access tokens in this process. The public keys and the recently ended sessions are read again when
- * they are older than a second, so an idle facade makes no calls.
+ * they are older than a second, so an idle facade makes no calls. Sessions that expire are not among the ended ones:
+ * identity is asked about the session of an open request when its token expires, and then each time when the session
+ * would have expired without a refresh.
  */
 export function createSessionVerifier(o: {
   readKeys(requestId: string): Promise<GetSigningKeysResponse>;
+  /** Reads how long a session lives. Throws INVALID_TOKEN when it has ended or expired. */
+  readSession(user: UserCaller, requestId: string): Promise<GetSessionResponse>;
   /** In epoch milliseconds. */
   now?: () => number;
   monotonic?: () => number;
@@ -91,7 +92,7 @@ export function createSessionVerifier(o: {
     return refreshing;
   }
 
-  async function parse(token: string, { keys, issuer, audience }: IssuerState): Promise<Session> {
+  async function parse(token: string, { keys, issuer, audience }: IssuerState): Promise<VerifiedToken> {
     try {
       const { payload, protectedHeader } = await jwtVerify(token, keys, {
         algorithms: [algorithm],
@@ -104,13 +105,10 @@ export function createSessionVerifier(o: {
       const { sub, sid, op, op_needs, exp } = payload;
       if (typeof sub !== "string" || typeof sid !== "string" || exp === undefined) throw new errors.JWTInvalid();
       return {
-        signedIn: {
-          user: { id: sub, credential: "session", credentialId: sid, operator: op === true },
-          ...(protectedHeader.kid !== undefined && { keyId: protectedHeader.kid }),
-          ...(op_needs === "second_factor" && { needsSecondFactor: true }),
-        },
-        sessionId: sid,
-        expiresAt: exp * 1000,
+        user: { id: sub, credential: "session", credentialId: sid, operator: op === true },
+        ...(protectedHeader.kid !== undefined && { keyId: protectedHeader.kid }),
+        ...(op_needs === "second_factor" && { needsSecondFactor: true }),
+        livesUntil: exp * 1000,
       };
     } catch (error) {
       const expired = error instanceof errors.JWTExpired;
@@ -131,21 +129,27 @@ export function createSessionVerifier(o: {
   return {
     async verify(token, requestId) {
       const known = await currentState(requestId);
-      let session = known.sessions.get(token);
-      if (!session || session.expiresAt <= now()) {
-        session = await parse(token, known);
-        known.sessions.set(token, session);
+      let verified = known.sessions.get(token);
+      if (!verified || verified.livesUntil <= now()) {
+        verified = await parse(token, known);
+        known.sessions.set(token, verified);
       }
-      requireOpen(session.sessionId, known);
-      return session.signedIn;
+      requireOpen(verified.user.credentialId, known);
+      return verified;
     },
-    async confirm({ user, keyId }, requestId) {
+    async confirm(signedIn, requestId) {
+      const { user, keyId, livesUntil = 0 } = signedIn;
       const known = await currentState(requestId);
       requireOpen(user.credentialId, known);
-      if (known.keyIds.has(keyId)) return;
-      throw new DomainError("INVALID_TOKEN", "The token is not valid any more.", {
-        hint: "Sign in again with POST /auth/login.",
-      });
+      if (!known.keyIds.has(keyId)) {
+        throw new DomainError("INVALID_TOKEN", "The token is not valid any more.", {
+          hint: "Sign in again with POST /auth/login.",
+        });
+      }
+      const askedAt = now();
+      if (askedAt < livesUntil) return signedIn;
+      const { expiresInMs } = await o.readSession(user, requestId);
+      return { ...signedIn, livesUntil: askedAt + expiresInMs };
     },
     end(sessionId) {
       ended.set(sessionId, monotonic());

@@ -5,6 +5,8 @@ export interface SignedIn {
   user: UserCaller;
   /** The key that signed a session's token. */
   keyId?: string;
+  /** A session lives until then at least, unless it is ended. In epoch milliseconds. */
+  livesUntil?: number;
   /** The workspace an API token is bound to. */
   boundTo?: string;
   /** The user is an operator, but the session lacks the second factor that an operator's rights require. */

@@ -62,6 +62,10 @@ export function createSessionHandlers(o: {
       return { sessions: rows.map((session) => toSession(session, credentialId)), nextCursor };
     },
 
+    async getSession(_request, context) {
+      return { expiresInMs: await sessions.expiresInMs(userOf(callOf(context))) };
+    },
+
     async endSession({ sessionId }, context) {
       await sessions.end(callOf(context), sessionId);
       return {};

@@ -55,14 +55,18 @@ export function describeSessions(open: () => Promise<IdentityStore>): void {
       expect(await store.sessions.create(session(ann, "of nobody", { passwordHash: undefined }))).toBe(false);
     });
 
-    test("when a session was signed in is known of one's own that lives", async () => {
+    test("when a session was signed in and expires is known of one's own that lives", async () => {
       const [ann, bob] = [await createUser(store), await createUser(store, "bob@example.com")];
       const { id } = await startSession(store, ann, "token");
-      await rotate(store, "token", "next", at(0));
-      expect(await store.sessions.findStart(ann, id)).toEqual(at(0));
-      expect(await store.sessions.findStart(bob, id)).toBeUndefined();
-      await store.sessions.end(ann, id, at(0), []);
-      expect(await store.sessions.findStart(ann, id)).toBeUndefined();
+      const idleAt = at(refreshTokenSeconds * 1000);
+      expect(await store.sessions.find(ann, id, at(1))).toEqual({ createdAt: at(0), idleAt });
+      expect(await store.sessions.find(ann, id, idleAt)).toBeUndefined();
+      await rotate(store, "token", "next", at(1000));
+      const refreshed = { createdAt: at(0), idleAt: at(1000 + refreshTokenSeconds * 1000) };
+      expect(await store.sessions.find(ann, id, idleAt)).toEqual(refreshed);
+      expect(await store.sessions.find(bob, id, at(1000))).toBeUndefined();
+      await store.sessions.end(ann, id, at(1000), []);
+      expect(await store.sessions.find(ann, id, at(1000))).toBeUndefined();
     });
 
     describe("refresh tokens", () => {

@@ -92,9 +92,9 @@ export function createSessions({ db, write }: MongoDatabase): Sessions {
       }));
     },
 
-    async findStart(userId, sessionId) {
-      const found = await sessions.findOne({ _id: sessionId, userId, ...isLive });
-      return toOptionalDate(found?.createdAt);
+    async find(userId, sessionId, now) {
+      const found = await sessions.findOne({ _id: sessionId, userId, ...isLive, idleAt: { $gt: now.getTime() } });
+      return found ? { createdAt: new Date(found.createdAt), idleAt: new Date(found.idleAt) } : undefined;
     },
 
     end: (userId, sessionId, now, events) =>

@@ -1,4 +1,3 @@
-import { toOptionalDate } from "@sandgate/kit/base/time";
 import type { SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import type { sessionTransactions } from "./sessions.sqlite.transactions.ts";
 import type { RefreshTokens, Sessions } from "./sessions.ts";
@@ -33,13 +32,14 @@ export function createSessions({ read, write }: SqliteDatabase<typeof sessionTra
       }));
     },
 
-    async findStart(userId, sessionId) {
-      const row = read.get<{ created_at: number }>(
-        "SELECT created_at FROM sessions WHERE id = ? AND user_id = ? AND ended_at IS NULL",
+    async find(userId, sessionId, now) {
+      const row = read.get<{ created_at: number; idle_at: number }>(
+        "SELECT created_at, idle_at FROM sessions WHERE id = ? AND user_id = ? AND ended_at IS NULL AND idle_at > ?",
         sessionId,
         userId,
+        now,
       );
-      return toOptionalDate(row?.created_at);
+      return row && { createdAt: new Date(row.created_at), idleAt: new Date(row.idle_at) };
     },
 
     async listEndedSince(since) {

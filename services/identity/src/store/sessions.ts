@@ -10,8 +10,8 @@ export interface Sessions {
   create(session: NewSession): Promise<boolean>;
   /** Up to `limit` live sessions of the user after `before`, newest first. */
   list(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
-  /** When a live session of the user was signed in. */
-  findStart(userId: string, sessionId: string): Promise<Date | undefined>;
+  /** When a live session of the user was signed in, and when it expires unless it is refreshed. */
+  find(userId: string, sessionId: string, now: Date): Promise<{ createdAt: Date; idleAt: Date } | undefined>;
   /** False when the user has no such live session. */
   end(userId: string, sessionId: string, now: Date, events: readonly StagedEvent[]): Promise<boolean>;
   /** Ends the user's sessions but one, or all, and returns the ids of those that it ended. */

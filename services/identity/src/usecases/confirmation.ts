@@ -44,6 +44,7 @@ export function signInNeeded(hint: string): DomainError {
 }
 
 async function hasSignedInRecently({ store, now }: Clocked, { id, credentialId }: UserCaller): Promise<boolean> {
-  const signedInAt = await store.sessions.findStart(id, credentialId);
-  return signedInAt !== undefined && signedInAt > recentSignInStart(now());
+  const at = now();
+  const session = await store.sessions.find(id, credentialId, at);
+  return session !== undefined && session.createdAt > recentSignInStart(at);
 }

@@ -3,7 +3,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import type { Cursor } from "@sandgate/kit/base/page";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { type Call, userOf } from "@sandgate/kit/rpc/context";
+import { type Call, type UserCaller, userOf } from "@sandgate/kit/rpc/context";
 import { type OperatorSecondFactor, operatorRights } from "../domain/operator-rights.ts";
 import {
   accessTokenSeconds,
@@ -56,6 +56,8 @@ export interface Sessions {
   /** Throws INVALID_TOKEN. */
   refresh(refreshToken: string, client: ClientInfo, call: Call): Promise<SessionTokens>;
   signOut(refreshToken: string, call: Call): Promise<void>;
+  /** How long the caller's session still lives, in milliseconds. Throws INVALID_TOKEN once it has ended or expired. */
+  expiresInMs(caller: UserCaller): Promise<number>;
   /** Ends a session of the caller. Throws NOT_FOUND when the caller has no such live session. */
   end(call: Call, sessionId: string): Promise<void>;
   /** Up to `limit` live sessions of the user after `before`, newest first. */
@@ -188,6 +190,13 @@ export function createSessions(o: {
         sessionEnded({ ...call, user }, sessionId, userId),
       ]);
       if (ended !== undefined) signalSessionsEnded(bus, [ended]);
+    },
+
+    async expiresInMs({ id, credentialId }) {
+      const at = now();
+      const session = await store.sessions.find(id, credentialId, at);
+      if (!session) throw new DomainError("INVALID_TOKEN", "The session has ended.", { hint: "Sign in again." });
+      return session.idleAt.getTime() - at.getTime();
     },
 
     async end(call, sessionId) {
