@@ -277,6 +277,21 @@ describe("API tokens", () => {
     expect((await identity.listApiTokens({}, as(id))).apiTokens).toHaveLength(1);
   });
 
+  test("a token is made with its mail, however many were refused before", async () => {
+    await open({ SANDGATE_USER_MAX_API_TOKENS: "1" });
+    const id = await createUser();
+    const { apiToken } = await identity.createApiToken({ description: "ci" }, as(id));
+    for (let i = 0; i < 10; i++) {
+      await expect(identity.createApiToken({ description: "ci" }, as(id))).rejects.toMatchObject({
+        reason: "CONFLICT",
+      });
+    }
+    await identity.revokeApiToken({ tokenOrId: apiToken?.id ?? "" }, as(id));
+    await identity.createApiToken({ description: "ci" }, as(id));
+    const [, ...notices] = await readMails(3);
+    for (const { text } of notices) expect(text).toContain("Your Sandgate account has a new API token");
+  });
+
   test("a user has 50 unless set, and a retry of the last one still gets it", async () => {
     await open();
     const id = await createUser();

@@ -4,6 +4,7 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { Permission, Role } from "@sandgate/proto/common/v1/access";
 import type { NewMail } from "./mails.ts";
+import type { Budget } from "./rate-counters.ts";
 import { hashSecret } from "./tokens.ts";
 
 /** An API token without its secret. */
@@ -36,8 +37,8 @@ export interface NewApiToken extends Omit<ApiToken, "lastUsedAt"> {
   tokenHash: Uint8Array;
   /** The session that makes it: a token never has rights that its session lacked, and none begins after its end. */
   sessionId: string;
-  /** Notifies the user. Undefined when the user has had many such mails. */
-  noticeMail: NewMail | undefined;
+  /** Notifies the user while the budget lasts. */
+  notice: { mail: NewMail; budget: Budget } | undefined;
 }
 
 /** Whose token it is, and what the user's rights depend on. */

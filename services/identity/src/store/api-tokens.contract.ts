@@ -1,7 +1,9 @@
 import { newId } from "@sandgate/kit/base/ids";
+import { hourMs } from "@sandgate/kit/base/time";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import { Permission, Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { budget } from "../domain/rate-counters.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import { apiToken, at, createUser, event, mail, startSession, subjectsOf, takeMails } from "./store.fixture.ts";
 import type { IdentityStore } from "./store.ts";
@@ -10,6 +12,7 @@ import type { IdentityStore } from "./store.ts";
 export function describeApiTokens(open: () => Promise<IdentityStore>): void {
   describe("API tokens", () => {
     let store: IdentityStore;
+    const notice = (name: string, limit: number) => ({ mail: mail(name), budget: budget("notices", limit, hourMs) });
 
     beforeEach(async () => {
       store = await open();
@@ -19,13 +22,13 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
 
     test("a token is found by its hash, with whether its user is an operator", async () => {
       const userId = await createUser(store);
-      const { tokenHash, sessionId, noticeMail, ...token } = apiToken(userId, "t", {
+      const { tokenHash, sessionId, notice, ...token } = apiToken(userId, "t", {
         workspaceId: newId(),
         role: Role.ADMIN,
         permissions: [Permission.READ, Permission.USE],
         expiresAt: at(1),
       });
-      await store.apiTokens.create({ ...token, tokenHash, sessionId, noticeMail }, 0, undefined, []);
+      await store.apiTokens.create({ ...token, tokenHash, sessionId, notice }, 0, undefined, []);
       expect(await store.apiTokens.find(tokenHash)).toEqual({
         ...token,
         lastUsedAt: undefined,
@@ -65,13 +68,33 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
       const userId = await createUser(store);
       await takeMails(store, at(0));
       const { id: sessionId } = await startSession(store, userId, "session");
-      const token = (name: string) => apiToken(userId, name, { sessionId, noticeMail: mail(name) });
+      const token = (name: string) => apiToken(userId, name, { sessionId, notice: notice(name, 10) });
       expect(await store.apiTokens.create(token("one"), 0, undefined, [event("one")])).toBe("done");
       await store.sessions.end(userId, sessionId, at(0), []);
       expect(await store.apiTokens.create(token("two"), 0, undefined, [event("two")])).toBe("session_ended");
       expect(await takeMails(store, at(0))).toEqual(["one"]);
       expect(await store.apiTokens.list(userId, 10, undefined)).toHaveLength(1);
       expect((await subjectsOf(store)).filter((subject) => subject !== "created")).toEqual(["one"]);
+    });
+
+    test("mails are added while their budget lasts, of which only tokens that are made consume", async () => {
+      const userId = await createUser(store);
+      await takeMails(store, at(0));
+      const { id: sessionId } = await startSession(store, userId, "session");
+      const create = (name: string, maxTokens: number) =>
+        store.apiTokens.create(
+          apiToken(userId, name, { sessionId, notice: notice(name, 2) }),
+          maxTokens,
+          undefined,
+          [],
+        );
+      expect(await create("one", 1)).toBe("done");
+      for (const name of ["refused", "refused again"]) expect(await create(name, 1)).toBe("too_many");
+      expect(await create("two", 0)).toBe("done");
+      expect(await create("three", 0)).toBe("done");
+      await store.sessions.end(userId, sessionId, at(0), []);
+      expect(await create("four", 0)).toBe("session_ended");
+      expect(await takeMails(store, at(0))).toEqual(["one", "two"]);
     });
 
     test("all tokens of a user alone are revoked at once; nothing is published when there was none", async () => {

@@ -5,6 +5,7 @@ import type { ApiTokens } from "./api-tokens.ts";
 import { type ApiTokenDocument, type Collections, collectionsOf } from "./collections.mongo.ts";
 import { removeAt } from "./expiry.mongo.ts";
 import { addMail } from "./mails.mongo.ts";
+import { consume } from "./rate-counters.mongo.ts";
 
 function toApiToken(document: ApiTokenDocument): ApiToken {
   const { _id, userId, description, hint, workspaceId, role, permissions, expiresAt, createdAt, lastUsedAt } = document;
@@ -46,7 +47,7 @@ export function createApiTokens({ db, write }: MongoDatabase): ApiTokens {
   }
 
   return {
-    create: ({ id, sessionId, noticeMail, createdAt, expiresAt, ...token }, maxTokens, record, events) =>
+    create: ({ id, sessionId, notice, createdAt, expiresAt, ...token }, maxTokens, record, events) =>
       write(async (tx) => {
         const { session } = tx;
         const { userId } = token;
@@ -63,7 +64,9 @@ export function createApiTokens({ db, write }: MongoDatabase): ApiTokens {
           { ...token, ...rights, _id: id, createdAt: createdAt.getTime(), ...expiry },
           { session },
         );
-        if (noticeMail) await addMail(collections, tx, userId, noticeMail, createdAt);
+        if (notice && (await consume(collections, notice.budget, 1, createdAt, tx)).granted > 0) {
+          await addMail(collections, tx, userId, notice.mail, createdAt);
+        }
         return "done";
       }),
 

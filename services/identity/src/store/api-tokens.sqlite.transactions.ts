@@ -2,6 +2,7 @@ import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { hasAllApiTokens } from "../domain/api-tokens.ts";
 import type { ApiTokens } from "./api-tokens.ts";
 import { addMail } from "./mails.sqlite.transactions.ts";
+import { consumeEach } from "./rate-counters.sqlite.transactions.ts";
 import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 
 /** Returns how many it revoked. */
@@ -25,7 +26,9 @@ const createApiToken: TransactionOf<ApiTokens["create"]> = (tx, token, maxTokens
   const limits = { role: token.role, permissions: token.permissions && JSON.stringify(token.permissions) };
   const times = { expires_at: expiresAt, created_at: createdAt };
   insert(tx, "api_tokens", { id, user_id: userId, token_hash: tokenHash, ...about, ...limits, ...times });
-  if (token.noticeMail) addMail(tx, userId, token.noticeMail, createdAt);
+  if (token.notice && !consumeEach(tx, [token.notice.budget], createdAt)) {
+    addMail(tx, userId, token.notice.mail, createdAt);
+  }
   return "done";
 };
 

@@ -4,7 +4,10 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { ApiToken, NewApiToken, VerifiedApiToken } from "../domain/api-tokens.ts";
 
 export interface ApiTokens {
-  /** Refuses a session that has ended, and a user who has as many as a user may have (`hasAllApiTokens`). */
+  /**
+   * Refuses a session that has ended, and a user who has as many as a user may have (`hasAllApiTokens`). A token that is
+   * refused consumes nothing of the notice's budget.
+   */
   create(
     token: NewApiToken,
     maxTokens: number,

@@ -36,7 +36,7 @@ const consume: TransactionOf<RateCounters["consume"]> = (tx, budget, wanted, now
   return { granted, remaining: grantOf(used, budget.limit, budget.limit), endsAt: window.endsAt };
 };
 
-const consumeEach: TransactionOf<RateCounters["consumeEach"]> = (tx, budgets, now) => {
+export const consumeEach: TransactionOf<RateCounters["consumeEach"]> = (tx, budgets, now) => {
   const windows = budgets.map((budget) => ({ budget, ...readWindow(tx, budget, now) }));
   for (const [index, { budget, used, endsAt }] of windows.entries()) {
     if (grantOf(used, budget.limit, 1) === 0) return { index, endsAt };

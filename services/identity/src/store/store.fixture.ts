@@ -71,7 +71,7 @@ export function apiToken(userId: string, token: string, more: Partial<NewApiToke
     createdAt: at(0),
     tokenHash: hashSecret(token),
     sessionId: newId(),
-    noticeMail: undefined,
+    notice: undefined,
     ...more,
   };
 }

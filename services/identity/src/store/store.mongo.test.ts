@@ -96,7 +96,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
       hint: "",
       workspaceId: undefined,
       sessionId: newId(),
-      noticeMail: undefined,
+      notice: undefined,
       role: Role.UNSPECIFIED,
       permissions: undefined,
       createdAt: now,

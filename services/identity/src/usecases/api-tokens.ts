@@ -13,13 +13,13 @@ import {
   isApiToken,
   isExpired,
   isUsable,
+  type NewApiToken,
   newApiToken,
   newTokenExpiry,
   type TokenUse,
   tooManyApiTokens,
   type VerifiedApiToken,
 } from "../domain/api-tokens.ts";
-import type { NewMail } from "../domain/mails.ts";
 import { budget } from "../domain/rate-counters.ts";
 import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked, userApiTokensRevoked } from "../events.ts";
 import { composeApiTokenCreated } from "../mail/texts.ts";
@@ -81,11 +81,13 @@ export function createApiTokens(o: {
   const { store, bus, mails, publicUrl, maxTokens, maxDays, now } = o;
   const uses = createApiTokenUses();
 
-  async function noticeOf({ userId, hint }: ApiToken): Promise<NewMail | undefined> {
-    const notices = budget(`notices of API tokens of ${userId}`, noticesPerHour, hourMs);
-    if (await store.rateCounters.consumeEach([notices], now())) return undefined;
+  async function noticeOf({ userId, hint }: ApiToken): Promise<NewApiToken["notice"]> {
     const [user] = await store.users.find([userId], []);
-    return user && mails.seal(composeApiTokenCreated({ to: user.username, publicUrl, hint }));
+    if (!user) return undefined;
+    return {
+      mail: mails.seal(composeApiTokenCreated({ to: user.username, publicUrl, hint })),
+      budget: budget(`notices of API tokens of ${userId}`, noticesPerHour, hourMs),
+    };
   }
 
   async function find(secret: string): Promise<VerifiedApiToken | undefined> {
@@ -117,9 +119,9 @@ export function createApiTokens(o: {
 
     async add(call, { apiToken, secret }, record) {
       const events = [apiTokenCreated(call, apiToken)];
-      const noticeMail = await noticeOf(apiToken);
+      const notice = await noticeOf(apiToken);
       const tokenHash = hashApiToken(secret, apiToken);
-      const stored = { ...apiToken, tokenHash, sessionId: userOf(call).credentialId, noticeMail };
+      const stored = { ...apiToken, tokenHash, sessionId: userOf(call).credentialId, notice };
       const created = await store.apiTokens.create(stored, maxTokens, record, events);
       if (created === "too_many") throw tooManyApiTokens(maxTokens);
       if (created === "session_ended") throw new DomainError("INVALID_TOKEN", "The session has ended.");
