@@ -1,12 +1,18 @@
-import { createTransport } from "nodemailer";
+import { createTransport, type NodemailerError } from "nodemailer";
 import { composeMessage } from "./message.ts";
-import type { MailTransport } from "./transports.ts";
+import { type MailTransport, RecipientRefused } from "./transports.ts";
 
 /** Both ends of a slow SMTP conversation give up before the mail's lease is over. */
 const smtpTimeoutMs = 15_000;
 
 /** Replies have some hundred bytes. */
 const maxReplyBytes = 64 * 1024;
+
+/**
+ * Servers answer "RCPT TO" too when they refuse the sender or the client (Postfix unless smtpd_delay_reject is off), by
+ * their policy (RFC 3463, X.7) or for the sender's address (X.1.7, X.1.8). Such mails may be taken once that is mended.
+ */
+const isAboutSender = /^\d{3}[ -]5\.(7|1\.[78])\b/;
 
 /** Sends each mail to the server of this URL (smtp[s]://user:password@host:port). */
 export function createSmtpTransport(o: { url: string; from: string }): MailTransport {
@@ -19,8 +25,18 @@ export function createSmtpTransport(o: { url: string; from: string }): MailTrans
   });
   return {
     async send(id, mail) {
-      await transport.sendMail(await composeMessage(o.from, id, mail));
+      const message = await composeMessage(o.from, id, mail);
+      await transport.sendMail(message).catch((error: NodemailerError) => {
+        throw refusalOf(error) ?? error;
+      });
     },
     close: () => transport.close(),
   };
+}
+
+function refusalOf(error: NodemailerError): RecipientRefused | undefined {
+  const { command, responseCode: code, response = "", permanent = false } = error;
+  // 421: the server is closing the connection, whatever the command.
+  if (command !== "RCPT TO" || code === undefined || code === 421) return undefined;
+  return new RecipientRefused(code, { isPermanent: permanent && !isAboutSender.test(response), cause: error });
 }

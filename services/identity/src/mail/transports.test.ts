@@ -8,7 +8,7 @@ import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
 import { createSmtpTransport } from "./smtp.ts";
 import { composeNameTaken, composeVerification } from "./texts.ts";
-import { createFileTransport, sweepMailFiles } from "./transports.ts";
+import { createFileTransport, RecipientRefused, sweepMailFiles } from "./transports.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
 const token = "t".repeat(43);
@@ -72,6 +72,30 @@ test("with an SMTP server mails are sent to it", async () => {
   expect(received).toMatchObject([{ to: ["ann@example.com"] }]);
   expect(received[0]?.text).toContain(`?token=${token}\r\n`);
   expect(received[0]?.text).toMatch(/^Message-ID: <mail-1@sandgate>\r$/m);
+});
+
+test.each([
+  ["550 5.1.1 No such user: ann@example.com", true],
+  ["550 No such user", true],
+  ["452 4.2.2 The mailbox is full", false],
+  ["554 5.7.1 Relay access denied", false],
+  ["550 5.1.8 The sender's domain is unknown", false],
+])("tells a recipient whom the server refuses from other failures: %s", async (answer, isPermanent) => {
+  const server = createServer((socket) => {
+    const answers: Record<string, string> = { EHLO: "250 here", MAIL: "250 ok", RCPT: answer, QUIT: "221 bye" };
+    socket.write("220 here\r\n");
+    socket.on("data", (line) => socket.write(`${answers[line.toString().slice(0, 4)] ?? "500 what?"}\r\n`));
+    socket.on("error", () => {});
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("The server has no port.");
+  const transport = createSmtpTransport({ url: `smtp://127.0.0.1:${address.port}`, from });
+  const refused = transport.send("mail-1", mail);
+  await expect(refused).rejects.toBeInstanceOf(RecipientRefused);
+  await expect(refused).rejects.toMatchObject({ code: Number(answer.slice(0, 3)), isPermanent });
+  transport.close();
+  server.close();
 });
 
 test.each([

@@ -5,9 +5,25 @@ import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { Mail } from "./texts.ts";
 
 export interface MailTransport {
-  /** Sends a mail, or throws. The id is the same when a mail is sent again. */
+  /**
+   * Sends a mail, or throws: `RecipientRefused` when that is the recipient's fault alone. The id is the same when a mail
+   * is sent again.
+   */
   send(id: string, mail: Mail): Promise<void>;
   close(): void;
+}
+
+/** A mail server that answers doesn't take mails to this recipient, with this code (RFC 5321, 4.2). */
+export class RecipientRefused extends Error {
+  readonly code: number;
+  /** Whether it won't take one later either. */
+  readonly isPermanent: boolean;
+
+  constructor(code: number, o: { isPermanent: boolean; cause: unknown }) {
+    super("The mail server refuses the recipient.", { cause: o.cause });
+    this.code = code;
+    this.isPermanent = o.isPermanent;
+  }
 }
 
 /** Mails in files are kept this long; their links expire earlier. */

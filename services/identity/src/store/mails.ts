@@ -6,7 +6,7 @@ export interface Mails {
   add(userId: string, mail: NewMail, now: Date): Promise<void>;
   /** Takes up to `limit` due mails, oldest first, for the time until `leasedUntil`; nobody else gets them before. */
   takeDue(now: Date, leasedUntil: Date, limit: number): Promise<DueMail[]>;
-  /** Deletes the content of a mail that was sent. */
+  /** Deletes the content of a mail that was sent or dropped. */
   finish(id: string): Promise<void>;
   /** Makes a mail due again at `until`, after a failed attempt to send it. */
   postpone(id: string, until: Date): Promise<void>;

@@ -7,7 +7,7 @@ import { until } from "@sandgate/test-support/until";
 import { describe, expect } from "vitest";
 import type { DueMail } from "../domain/mails.ts";
 import { composeVerification, type Mail } from "../mail/texts.ts";
-import type { MailTransport } from "../mail/transports.ts";
+import { type MailTransport, RecipientRefused } from "../mail/transports.ts";
 import { createMailQueue, mailBackoff } from "./mail-queue.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
@@ -47,8 +47,9 @@ describe("the mail queue", () => {
     const keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
     const store = createMailStore();
     const transport: MailTransport = { send, close: () => undefined };
-    const now = () => new Date(1000);
-    return { store, queue: createMailQueue({ store, keyring, transport, logger, now, random: () => 1 }) };
+    const clock = { ms: 1000 };
+    const times = { now: () => new Date(1000), monotonic: () => clock.ms };
+    return { store, clock, queue: createMailQueue({ store, keyring, transport, logger, ...times, random: () => 1 }) };
   }
 
   test("sends a sealed mail, and finishes it only then", async () => {
@@ -64,8 +65,8 @@ describe("the mail queue", () => {
     await queue.stop();
   });
 
-  test("tries again later what could not be sent, and says so in its state", async () => {
-    const { store, queue } = await openQueue(async () => {
+  test("tries again later what could not be sent, and says so in its state until that time is over", async () => {
+    const { store, queue, clock } = await openQueue(async () => {
       throw new Error("the server is down");
     });
     const { id, sealed } = queue.seal(mail);
@@ -74,6 +75,25 @@ describe("the mail queue", () => {
     await until(() => expect(store.log).not.toEqual([]));
     expect(store.log).toEqual([`postponed ${id} to 11000`]);
     expect(queue.state()).toBe("the server is down");
+    clock.ms += 659_999;
+    expect(queue.state()).toBe("the server is down");
+    clock.ms += 1;
+    expect(queue.state()).toBe("ok");
+    await queue.stop();
+  });
+
+  test.each([
+    [550, true, "finished"],
+    [451, false, "postponed"],
+  ])("a recipient that is refused with %s is no failure of the server", async (code, isPermanent, done) => {
+    const { store, queue } = await openQueue(async () => {
+      throw new RecipientRefused(code, { isPermanent, cause: undefined });
+    });
+    const { id, sealed } = queue.seal(mail);
+    store.due.push({ id, sealed, attempts: 1 });
+    queue.wake();
+    await until(() => expect(store.log).toEqual([expect.stringContaining(`${done} ${id}`)]));
+    expect(queue.state()).toBe("ok");
     await queue.stop();
   });
 

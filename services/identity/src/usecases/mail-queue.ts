@@ -3,11 +3,11 @@ import { messageOf } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
-import { addMs } from "@sandgate/kit/base/time";
+import { addMs, monotonicMs } from "@sandgate/kit/base/time";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { DueMail, NewMail } from "../domain/mails.ts";
 import type { Mail } from "../mail/texts.ts";
-import type { MailTransport } from "../mail/transports.ts";
+import { type MailTransport, RecipientRefused } from "../mail/transports.ts";
 import type { Mails } from "../store/mails.ts";
 
 /** How long a replica that took a mail has to send it. */
@@ -19,6 +19,11 @@ const batchSize = 10;
 
 /** The backoff between attempts to send a mail. */
 export const mailBackoff = { firstMs: 5_000, lastMs: 600_000 };
+/**
+ * How long a failure is reported that isn't followed by another: by then the mail was tried again, unless another
+ * replica has sent it or it is too old.
+ */
+const failureMs = mailBackoff.lastMs + leaseMs;
 
 export interface MailQueue {
   /** Seals a mail, for the transaction of the change that it is about. It has a new id unless one is given. */
@@ -28,11 +33,14 @@ export interface MailQueue {
   start(): void;
   /** Waits for the mails that are being sent; the others are sent after the next start. */
   stop(): Promise<void>;
-  /** "ok", or why the last mail could not be sent. */
+  /** "ok", or why a mail could not be sent. A recipient whom the server refuses is no such failure. */
   state(): "ok" | string;
 }
 
-/** Sends the mails in the store, each at least once: neither a failure nor a restart loses one. */
+/**
+ * Sends the mails in the store, each at least once: neither a failure nor a restart loses one. One whose recipient the
+ * server refuses for good is dropped.
+ */
 export function createMailQueue(o: {
   store: { readonly mails: Mails };
   keyring: Keyring;
@@ -41,10 +49,11 @@ export function createMailQueue(o: {
   now: () => Date;
   /** The source of the backoff's jitter. */
   random?: () => number;
+  monotonic?: () => number;
 }): MailQueue {
-  const { store, keyring, transport, logger, now } = o;
+  const { store, keyring, transport, logger, now, monotonic = monotonicMs } = o;
   const aboutOf = (id: string) => ({ service: "identity", table: "mails", record: id });
-  let state: "ok" | string = "ok";
+  let failure: { message: string; at: number } | undefined;
   let polling: PeriodicTask | undefined;
   let stopped = false;
   const deliveries = new Set<Promise<void>>();
@@ -54,12 +63,19 @@ export function createMailQueue(o: {
       const mail: Mail = JSON.parse(Buffer.from(keyring.open(sealed, aboutOf(id))).toString());
       await transport.send(id, mail);
     } catch (error) {
-      state = messageOf(error);
-      logger.warn({ err: error, mail: id }, "a mail could not be sent; will retry");
+      // Anybody can name a recipient whom the server refuses. The server's answer repeats the address.
+      if (error instanceof RecipientRefused) {
+        const { code, isPermanent } = error;
+        logger.warn({ mail: id, code }, `a mail's recipient was refused; ${isPermanent ? "dropped" : "will retry"}`);
+        if (isPermanent) return store.mails.finish(id);
+      } else {
+        failure = { message: messageOf(error), at: monotonic() };
+        logger.warn({ err: error, mail: id }, "a mail could not be sent; will retry");
+      }
       await store.mails.postpone(id, addMs(now(), backoffMs(attempts + 1, mailBackoff, o.random)));
       return;
     }
-    state = "ok";
+    failure = undefined;
     await store.mails.finish(id);
   }
 
@@ -92,6 +108,6 @@ export function createMailQueue(o: {
       await Promise.all(deliveries);
       transport.close();
     },
-    state: () => state,
+    state: () => (failure && monotonic() - failure.at < failureMs ? failure.message : "ok"),
   };
 }
