@@ -65,6 +65,9 @@ export function createAccounts(o: {
       await mailBudgets.countRequest(call.clientAddress);
       // All of this happens for a taken name too, so that neither the answer nor its timing reveals it.
       const id = newId();
+      // Here too the mail goes to the address of the account, if there is one.
+      const holder = await store.users.findAccount({ usernameKey: usernameKey(username) });
+      const to = holder?.user.username ?? username;
       await store.registrations.register({
         id,
         username,
@@ -73,8 +76,8 @@ export function createAccounts(o: {
         createdAt: now(),
         mails: (await mailBudgets.mayMail({ username, purpose: "registration", address: call.clientAddress }))
           ? {
-              verification: newVerification(username),
-              notice: mails.seal(composeNameTaken({ to: username, publicUrl })),
+              verification: newVerification(to),
+              notice: mails.seal(composeNameTaken({ to, publicUrl })),
             }
           : undefined,
         events: [userCreated(call, id)],
