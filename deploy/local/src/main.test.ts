@@ -212,6 +212,27 @@ test("an operator's command replaces the keys of tokens at once", async () => {
   expect(await statusOf((await signIn()).access_token)).toBe(200);
 });
 
+test("the public /readyz says what is unhealthy, and only the admin port says why", async () => {
+  const [port, adminPort] = [String(await findFreePort()), String(await findFreePort())];
+  await launchUntilReady({
+    SANDGATE_PORT: port,
+    SANDGATE_ADMIN_PORT: adminPort,
+    SANDGATE_SMTP_URL: "smtp://127.0.0.1:1",
+  });
+  await fetch(`http://127.0.0.1:${port}/auth/password/forgot`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ username: "admin@localhost" }),
+  });
+  const mailState = async (at: string) => {
+    const answer = await fetch(`http://127.0.0.1:${at}/readyz`);
+    const { dependencies } = (await answer.json()) as { dependencies: Record<string, string> };
+    return dependencies["identity.mail"];
+  };
+  await until(async () => expect(await mailState(adminPort)).toContain("ECONNREFUSED"));
+  expect(await mailState(port)).toBe("unhealthy: see the admin port");
+});
+
 describe.runIf(await requireServer("registry", probeRegistry))("the key ring", () => {
   test("loses a key without loss once everything is sealed with another", async () => {
     const user = { username: "ann", password: "the password of a registry" };

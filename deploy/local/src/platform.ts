@@ -133,7 +133,7 @@ export async function openPlatform(
       bus,
       logger: openLogger("facade"),
       metrics: openMetrics(),
-      dependencies: checkDependencies,
+      dependencies: async () => withoutReasons(await checkDependencies()),
     },
     readFacadeSettings(env),
   );
@@ -177,6 +177,13 @@ export async function openPlatform(
       folder.release();
     },
   };
+}
+
+/** What anybody may read of the states, on the public /readyz: whether something is healthy, but not why. */
+function withoutReasons(states: Dependencies): Dependencies {
+  return Object.fromEntries(
+    Object.entries(states).map(([name, state]) => [name, state === "ok" ? "ok" : "unhealthy: see the admin port"]),
+  );
 }
 
 /** The bus that the setting's scheme names, imported only when it is chosen. */
