@@ -212,6 +212,31 @@ test("an operator's command replaces the keys of tokens at once", async () => {
   expect(await statusOf((await signIn()).access_token)).toBe(200);
 });
 
+test("operators' commands make a user an operator, and remove a second factor", async () => {
+  await launchUntilReady({ SANDGATE_PORT: String(await findFreePort()) });
+  const program = join(root, "services/identity/src/users.ts");
+  const run = async (...options: string[]) => {
+    const env = { ...process.env, SANDGATE_DATA: join(folder, "data") };
+    const started = startProcess(process.execPath, [program, ...options], { cwd: folder, env });
+    return { code: await started.exited, output: started.output() };
+  };
+  for (const wrong of [[], ["make-operator"], ["remove", "admin@localhost"], ["make-operator", "a", "b"]]) {
+    expect(await run(...wrong)).toMatchObject({ code: 1, output: expect.stringContaining("make-operator <username>") });
+  }
+  expect(await run("make-operator", "admin@localhost")).toMatchObject({
+    code: 0,
+    output: expect.stringContaining('"operator": true'),
+  });
+  expect(await run("make-operator", "no+body@example.com")).toMatchObject({
+    code: 1,
+    output: expect.stringContaining("There is no user of this name"),
+  });
+  expect(await run("remove-second-factor", "admin@localhost")).toMatchObject({
+    code: 0,
+    output: expect.stringContaining('"second_factor": "none"'),
+  });
+});
+
 test("the public /readyz says what is unhealthy, and only the admin port says why", async () => {
   const [port, adminPort] = [String(await findFreePort()), String(await findFreePort())];
   await launchUntilReady({

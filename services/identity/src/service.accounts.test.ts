@@ -400,6 +400,25 @@ describe("administration", () => {
     expect(users).toMatchObject([{ id: own, operator: true }]);
   });
 
+  test("a command on the server's machine makes a verified user an operator, after whom the first one can go", async () => {
+    const { id: first } = await operator();
+    const id = await createUser();
+    await identity.register({ username: "bob@example.com", password }, nobody());
+    const { refreshToken } = await signedIn();
+    const makeOperator = (...names: string[]) => service.commands?.["make-operator"]?.(new Set(names));
+    for (const name of [["bob@example.com"], ["nobody@example.com"], []]) {
+      await expect(makeOperator(...name)).rejects.toMatchObject({ reason: "NOT_FOUND" });
+    }
+    expect(await makeOperator("ANN@example.com")).toEqual({ username, operator: true });
+    const { tokens } = await identity.refreshSession({ refreshToken }, nobody());
+    expect((await verifyAccessToken(tokens?.accessToken ?? "")).op).toBe(true);
+    const call = asFacade({
+      requestId: newId(),
+      user: { id, credential: "session", credentialId: newId(), operator: true },
+    });
+    await identity.deleteUser({ userId: first }, call);
+  });
+
   test("a user deletes the own account with the password", async () => {
     await open();
     const id = await createUser();

@@ -18,6 +18,7 @@ import {
   open,
   password,
   readMails,
+  service,
   signedIn,
   signedInAs,
   username,
@@ -222,6 +223,25 @@ describe("second factors", () => {
     );
     await signedIn();
     expect((await readMails(3)).filter(({ text }) => text.includes("was removed"))).toHaveLength(1);
+  });
+
+  test("a command on the server's machine removes a user's, as an operator does", async () => {
+    await open();
+    const id = await createUser();
+    await enroll(id);
+    const published: unknown[] = [];
+    const consumption = await bus.consume({
+      consumer: "test",
+      subjects: ["sandgate.identity.user.second_factor_removed.v1"],
+      handle: async ({ entityId, actor }) => void published.push([entityId, actor]),
+    });
+    const remove = (name: string) => service.commands?.["remove-second-factor"]?.(new Set([name]));
+    expect(await remove("ann@EXAMPLE.com")).toEqual({ username, second_factor: "removed" });
+    expect(await remove("ann@EXAMPLE.com")).toEqual({ username, second_factor: "none" });
+    await expect(remove("nobody@example.com")).rejects.toMatchObject({ reason: "NOT_FOUND" });
+    await signedIn();
+    await until(() => expect(published).toEqual([[id, undefined]]));
+    await consumption.stop();
   });
 
   test("where it is demanded, an operator's rights come with it alone, and last as long as it does", async () => {

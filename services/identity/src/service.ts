@@ -6,6 +6,7 @@ import type { Commands } from "@sandgate/kit/process/admin.commands";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { consumeEvents } from "./consumers.ts";
+import { usernameKey } from "./domain/users.ts";
 import { createAccountHandlers } from "./handlers/accounts.ts";
 import { createApiTokenHandlers } from "./handlers/api-tokens.ts";
 import { createLimitHandlers } from "./handlers/limits.ts";
@@ -36,7 +37,7 @@ import { createRecaptcha } from "./usecases/recaptcha.ts";
 import { createSecondFactors } from "./usecases/second-factors.ts";
 import { createSessions } from "./usecases/sessions.ts";
 import { createSignInAttempts } from "./usecases/sign-in-attempts.ts";
-import { openSigningKeys, type SigningKeys } from "./usecases/signing-keys.ts";
+import { openSigningKeys } from "./usecases/signing-keys.ts";
 import { createSingleSignOn } from "./usecases/single-sign-on.ts";
 import { createUserAdministration } from "./usecases/user-administration.ts";
 
@@ -136,7 +137,7 @@ async function openIdentityService(
         mails,
       ];
     },
-    commands: createCommands(keys, context, now),
+    commands: createCommands(usecases, context, now),
     async dependencies() {
       return { database: await stateOf(store.users.hasOperator()), mail: mails.state() };
     },
@@ -201,8 +202,24 @@ async function openProviders(settings: IdentitySettings, now: () => Date): Promi
   return createProviders(all, { now });
 }
 
-function createCommands(keys: SigningKeys, { logger }: IdentityContext, now: () => Date): Commands {
+function createCommands(
+  { keys, administration, secondFactors }: Awaited<ReturnType<typeof createUseCases>>,
+  { logger }: IdentityContext,
+  now: () => Date,
+): Commands {
+  const usernameIn = ([username = ""]: Iterable<string>) => username;
   return {
+    async "make-operator"(options) {
+      const { id, username } = await administration.makeOperator(usernameIn(options));
+      logger.warn({ user: id }, "a user was made an operator at an operator's command");
+      return { username, operator: true };
+    },
+    async "remove-second-factor"(options) {
+      const name = usernameKey(usernameIn(options));
+      const { user, removed } = await secondFactors.removeOf(undefined, { usernameKey: name });
+      if (removed) logger.warn({ user: user.id }, "a second factor was removed at an operator's command");
+      return { username: user.username, second_factor: removed ? "removed" : "none" };
+    },
     async "rotate-keys"(options) {
       if (options.has("emergency")) {
         await keys.replaceAll();

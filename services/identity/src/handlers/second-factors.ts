@@ -28,7 +28,7 @@ export function createSecondFactorHandlers({ secondFactors }: { secondFactors: S
     },
 
     async deleteUserSecondFactor({ userId }, context) {
-      await secondFactors.removeOf(callOf(context), userId);
+      await secondFactors.removeOf(callOf(context), { id: userId });
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof IdentityService>>;

@@ -119,6 +119,21 @@ export function describeUsers(open: () => Promise<IdentityStore>): void {
       expect(await store.registrations.register(registration("ann@example.com"))).toBe("created");
     });
 
+    test("a verified user becomes an operator, after whom another can go", async () => {
+      const operator = firstOperator("admin@localhost");
+      await store.users.createFirstOperator(operator);
+      const unverified = registration("bob@example.com");
+      await store.registrations.register(unverified);
+      for (const id of [unverified.id, newId()]) expect(await store.users.makeOperator(id)).toBeUndefined();
+      const ann = await createUser(store);
+      for (let time = 0; time < 2; time++) {
+        expect(await store.users.makeOperator(ann)).toMatchObject({ id: ann, operator: true });
+      }
+      expect(await store.users.find([unverified.id], [])).toMatchObject([{ operator: false }]);
+      expect(await store.users.delete(operator.user.id, [], at(0))).toEqual([]);
+      expect(await store.users.delete(ann, [], at(0))).toBe("last_operator");
+    });
+
     test("the last operator stays", async () => {
       const operator = firstOperator("admin@localhost");
       await store.users.createFirstOperator(operator);

@@ -106,6 +106,15 @@ export function createUsers({ db, write }: MongoDatabase): Users {
       return found.map(toUser);
     },
 
+    async makeOperator(userId) {
+      const found = await users.findOneAndUpdate(
+        { _id: userId, verifiedAt: { $exists: true } },
+        { $set: { operator: true }, $inc: { version: 1 } },
+        { returnDocument: "after" },
+      );
+      return found ? toUser(found) : undefined;
+    },
+
     setDisabled: (userId, disabled, now, events) =>
       write(async (tx) => {
         const disabledAt = { $ifNull: ["$disabledAt", now.getTime()] };

@@ -82,6 +82,15 @@ const createFirstOperator: TransactionOf<Users["createFirstOperator"]> = (tx, { 
   return true;
 };
 
+const makeOperator: TransactionOf<Users["makeOperator"]> = (tx, userId) => {
+  const row = tx.db.get<UserRow>(
+    `UPDATE users SET operator = 1, version = version + 1 WHERE id = ? AND verified_at IS NOT NULL
+     RETURNING ${userColumns}`,
+    userId,
+  );
+  return row && toUser(row);
+};
+
 const setUserDisabled: TransactionOf<Users["setDisabled"]> = (tx, userId, disabled, now, events) => {
   const row = tx.db.get<UserRow>(
     `UPDATE users SET disabled_at = CASE WHEN ? THEN coalesce(disabled_at, ?) END, version = version + 1
@@ -95,4 +104,9 @@ const setUserDisabled: TransactionOf<Users["setDisabled"]> = (tx, userId, disabl
   return { user: toUser(row), endedSessionIds: disabled ? endSessionsOf(tx, userId, now) : [] };
 };
 
-export const userTransactions = { createFirstOperator, setUserDisabled, deleteUser } satisfies Transactions;
+export const userTransactions = {
+  createFirstOperator,
+  makeOperator,
+  setUserDisabled,
+  deleteUser,
+} satisfies Transactions;

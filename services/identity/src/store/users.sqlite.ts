@@ -5,6 +5,7 @@ import type { Users } from "./users.ts";
 export function createUsers({ read, write }: SqliteDatabase<typeof userTransactions>): Users {
   return {
     createFirstOperator: write.createFirstOperator,
+    makeOperator: write.makeOperator,
     setDisabled: write.setUserDisabled,
     delete: write.deleteUser,
 

@@ -12,6 +12,8 @@ export interface Users {
   find(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
   /** Up to `limit` users after `before`, newest first; with a name that user alone. */
   list(usernameKey: string | undefined, limit: number, before: Cursor | undefined): Promise<User[]>;
+  /** Undefined: no such user with a verified address. */
+  makeOperator(userId: string): Promise<User | undefined>;
   /** Disables the user and ends all sessions, whose ids it returns, or enables the user. Undefined: no such user. */
   setDisabled(
     userId: string,

@@ -55,9 +55,13 @@ export interface SecondFactors {
   /** Throws CONFLICT when the caller has no second factor. */
   remove(call: Call, confirmation: Confirmation): Promise<void>;
   /**
-   * Removes another user's second factor, if there is one, and then ends all sessions of that user. Throws NOT_FOUND.
+   * Removes another user's second factor, if there is one, and then ends all sessions of that user. Returns whether
+   * there was one. A command on the server's machine has no call. Throws NOT_FOUND.
    */
-  removeOf(call: Call, userId: string): Promise<void>;
+  removeOf(
+    call: Call | undefined,
+    who: { id: string } | { usernameKey: string },
+  ): Promise<{ user: User; removed: boolean }>;
   /**
    * Checks what a sign-in needs besides the right password. Returns whether the user has a second factor, for which the
    * code was right. Throws INVALID_CREDENTIALS for a code that is missing or wrong.
@@ -131,7 +135,7 @@ export function createSecondFactors(o: {
     return user;
   }
 
-  async function remove(user: User, endSessions: boolean, call: Call): Promise<boolean> {
+  async function remove(user: User, endSessions: boolean, call: Call | undefined): Promise<boolean> {
     const noticeMail = mails.seal(composeSecondFactorRemoved({ to: user.username, publicUrl }));
     const events = [userSecondFactorRemoved(call, user.id)];
     const ended = await store.secondFactors.remove(user.id, { noticeMail, endSessions, events }, now());
@@ -194,14 +198,14 @@ export function createSecondFactors(o: {
       if (!(await remove(user, false, call))) throw notEnabled();
     },
 
-    async removeOf(call, userId) {
-      const [user] = await store.users.find([userId], []);
-      if (!user) {
+    async removeOf(call, who) {
+      const found = await store.users.findAccount(who);
+      if (!found) {
         throw new DomainError("NOT_FOUND", "There is no such user.", {
           hint: "Check the id against GET /admin/users.",
         });
       }
-      await remove(user, true, call);
+      return { user: found.user, removed: await remove(found.user, true, call) };
     },
 
     async check(user, otp, call) {

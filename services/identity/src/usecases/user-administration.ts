@@ -45,6 +45,8 @@ export interface UserAdministration {
   delete(call: Call, userId: string): Promise<void>;
   /** Revokes all API tokens of a user. */
   revokeApiTokens(call: Call, userId: string): Promise<void>;
+  /** Gives a user an operator's rights. Throws NOT_FOUND for no such user with a verified address. */
+  makeOperator(username: string): Promise<User>;
 }
 
 export function createUserAdministration(o: {
@@ -60,7 +62,7 @@ export function createUserAdministration(o: {
     if (ended === undefined) throw userNotFound();
     if (ended === "last_operator") {
       throw new DomainError("CONFLICT", "This is the only operator account.", {
-        hint: "It can be deleted once there is another operator.",
+        hint: "Make another user an operator first, with the command make-operator on the server's machine.",
       });
     }
     signalSessionsEnded(bus, ended);
@@ -116,7 +118,9 @@ export function createUserAdministration(o: {
 
     async setDisabled(call, userId, disabled) {
       if (disabled && userOf(call).id === userId) {
-        throw new DomainError("CONFLICT", "This is your own account.", { hint: "Another operator can disable it." });
+        throw new DomainError("CONFLICT", "This is your own account.", {
+          hint: "Another operator can disable it. The command make-operator on the server's machine makes one.",
+        });
       }
       const events = [(disabled ? userDisabled : userEnabled)(call, userId)];
       const changed = await store.users.setDisabled(userId, disabled, now(), events);
@@ -133,6 +137,15 @@ export function createUserAdministration(o: {
       await requireUser(userId);
       await store.apiTokens.revokeAll(userId, [userApiTokensRevoked(call, userId)]);
       signalApiTokenRevoked(bus, userId);
+    },
+
+    async makeOperator(username) {
+      const found = await store.users.findAccount({ usernameKey: usernameKey(username) });
+      const made = found && (await store.users.makeOperator(found.user.id));
+      if (!made) throw new DomainError("NOT_FOUND", "There is no user of this name with a verified address.");
+      // The facades forget what rights the user's tokens had.
+      signalApiTokenRevoked(bus, made.id);
+      return made;
     },
   };
 }
