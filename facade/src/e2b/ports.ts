@@ -14,6 +14,7 @@ import { openPortStream } from "../pipeline/proxy/port-stream.ts";
 import { passRequests } from "../pipeline/proxy/proxy-route.ts";
 import type { RouteContext } from "../pipeline/route.ts";
 import { leaveBodies } from "../pipeline/validation/body-parser.ts";
+import { limitSetCookie } from "../previews/credentials.ts";
 import { hasExpired, isPrivate } from "./control-mapping.ts";
 import { isGone, sayControlError, sayUnreachable } from "./errors.ts";
 import { portPlaceOf, portPrefix } from "./hosts.ts";
@@ -37,6 +38,8 @@ export async function portRoutes(
   const limiter = createLocalRateLimiter({ windowMs: 1_000 });
   const connections = new Map<string, number>();
   const privates = new LoadingCache<boolean>({ maxAgeMs: recheckMs });
+  const draining = new AbortController();
+  app.addHook("preClose", async () => draining.abort(new DomainError("DRAINING", "The server is shutting down.")));
   leaveBodies(app);
 
   /** The sandbox's creator, with whose membership its ports are open. Throws SANDBOX_NOT_FOUND. */
@@ -102,10 +105,11 @@ export async function portRoutes(
           host: request.headers.host ?? "",
         },
         replaced: { [tokenHeader]: undefined, "x-access-token": undefined },
-        changeAnswer: (_name, value) => value,
+        changeAnswer: (name, value) => (name === "set-cookie" ? limitSetCookie(value) : value),
         added: [],
         onAnswer: () => void reply.hijack(),
-        signal: ended.signal,
+        // Requests are still answered while the server closes.
+        signal: isUpgrade ? AbortSignal.any([ended.signal, draining.signal]) : ended.signal,
       };
       await (isUpgrade ? proxyUpgrade : proxyRequest)(request.raw, reply.raw, target);
     } finally {
