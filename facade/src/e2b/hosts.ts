@@ -20,24 +20,30 @@ export function portPlaceOf(raw: IncomingMessage): PortPlace | undefined {
   return portPlaces.get(raw);
 }
 
-/** The path of a request on a host below the domain, as routes have it. Undefined: the request has another host. */
-export function e2bPathOf(raw: IncomingMessage, { e2bDomain: domain }: E2bSettings): string | undefined {
-  if (domain === undefined) return undefined;
-  const host = hostOf(raw.headers.host ?? "");
+/** Where a host below the domain leads: to the control plane, envd or a port. Undefined: it is none of E2B's. */
+export function e2bPlaceOf(host: string, domain: string): "api" | "sandbox" | PortPlace | undefined {
+  const name = hostOf(host);
   const ending = `.${hostOf(domain)}`;
-  if (!host.endsWith(ending)) return undefined;
-  const label = host.slice(0, -ending.length);
-  const { url = "/" } = raw;
-  if (label === "api") return url.startsWith("/e2b/") ? url : `/e2b${url}`;
-  if (label === "sandbox") return `/e2b/envd${url}`;
+  if (!name.endsWith(ending)) return undefined;
+  const label = name.slice(0, -ending.length);
+  if (label === "api" || label === "sandbox") return label;
   const [, digits = "0", sandboxName = ""] = ofSandbox.exec(label) ?? [];
   const port = Number(digits);
-  if (port < 1 || port > 65_535) return undefined;
-  if (port === envdPort) {
-    raw.headers["e2b-sandbox-id"] = sandboxName;
+  return port < 1 || port > 65_535 ? undefined : { port, sandboxName };
+}
+
+/** The path of a request on a host below the domain, as routes have it. Undefined: the request has another host. */
+export function e2bPathOf(raw: IncomingMessage, { e2bDomain: domain }: E2bSettings): string | undefined {
+  const place = domain === undefined ? undefined : e2bPlaceOf(raw.headers.host ?? "", domain);
+  if (place === undefined) return undefined;
+  const { url = "/" } = raw;
+  if (place === "api") return url.startsWith("/e2b/") ? url : `/e2b${url}`;
+  if (place === "sandbox") return `/e2b/envd${url}`;
+  if (place.port === envdPort) {
+    raw.headers["e2b-sandbox-id"] = place.sandboxName;
     return `/e2b/envd${url}`;
   }
-  portPlaces.set(raw, { port, sandboxName });
+  portPlaces.set(raw, place);
   return portPrefix + (url.startsWith("/") ? url : `/${url}`);
 }
 

@@ -1,5 +1,6 @@
 import { choice, defineSettings, type SettingValues, text } from "@sandgate/kit/base/settings";
 import { localhost } from "../previews/hosts.ts";
+import { e2bPlaceOf } from "./hosts.ts";
 
 /** The settings of the interface for programs written for E2B. */
 export const e2bSettings = defineSettings({
@@ -18,12 +19,21 @@ export type E2bSettings = SettingValues<typeof e2bSettings>;
 const label = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
 const hostAndPort = new RegExp(`^(?=.{1,190}$)${label}(?:\\.${label})*(?::\\d{1,5})?$`);
 
-/** What is wrong with the settings, beside the domain of previews. */
-export function checkE2bSettings({ e2bDomain, previewDomain }: E2bSettings & { previewDomain: string }): string[] {
+/** What is wrong with the settings, beside the domain of previews and the API's own address. */
+export function checkE2bSettings({
+  e2bDomain,
+  previewDomain,
+  publicUrl,
+}: E2bSettings & { previewDomain: string; publicUrl: string | undefined }): string[] {
   if (e2bDomain === undefined) return [];
   if (!hostAndPort.test(e2bDomain))
     return ["SANDGATE_E2B_DOMAIN must be a host name in lower case, with a port or without"];
-  const [host] = e2bDomain.split(":");
-  if (previewDomain === localhost || !`.${host}`.endsWith(`.${previewDomain}`)) return [];
-  return ["SANDGATE_E2B_DOMAIN must not be below SANDGATE_PREVIEW_DOMAIN"];
+  const problems: string[] = [];
+  if (previewDomain !== localhost && `.${e2bDomain.split(":")[0]}`.endsWith(`.${previewDomain}`)) {
+    problems.push("SANDGATE_E2B_DOMAIN must not be below SANDGATE_PREVIEW_DOMAIN");
+  }
+  if (publicUrl !== undefined && URL.canParse(publicUrl) && e2bPlaceOf(new URL(publicUrl).host, e2bDomain)) {
+    problems.push("SANDGATE_PUBLIC_URL must not be on api., sandbox. or a port's host below SANDGATE_E2B_DOMAIN");
+  }
+  return problems;
 }
