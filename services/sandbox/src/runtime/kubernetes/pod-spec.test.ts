@@ -44,7 +44,9 @@ test("a pod waits for a Secret only where there is a credential", () => {
       ".dockerconfigjson"
     ] ?? "",
   );
-  expect(config.auths["ghcr.io"]).toMatchObject({ username: "alice", password: "hunter2" });
+  const credential = { username: "alice", password: "hunter2" };
+  // The kubelet doesn't take a port that a reference names for none.
+  expect(config.auths).toMatchObject({ "ghcr.io": credential, "ghcr.io:443": credential });
   const hub = podSecretOf(
     { name: "a", namespace: "n", uid: "u1" },
     { access: { ...access, registryHost: "docker.io" }, env: {} },

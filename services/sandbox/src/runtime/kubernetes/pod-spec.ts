@@ -289,8 +289,14 @@ export function podSecretOf(pod: { name: string; namespace: string; uid: string 
 }
 
 function configOf({ registryHost, username, password }: ImageAccess) {
-  // The kubelet knows Docker Hub by this address alone.
-  const server = registryHost === "docker.io" ? "https://index.docker.io/v1/" : registryHost;
   const auth = Buffer.from(`${username}:${password}`).toString("base64");
-  return { auths: { [server]: { username, password, auth } } };
+  return { auths: Object.fromEntries(serversOf(registryHost).map((server) => [server, { username, password, auth }])) };
+}
+
+/** The names by which the kubelet may look for a registry's credential. */
+function serversOf(registryHost: string): string[] {
+  // It knows Docker Hub by this address alone.
+  if (registryHost === "docker.io") return ["https://index.docker.io/v1/"];
+  // It compares ports as text, and a reference may name the default one.
+  return /:\d+$/.test(registryHost) ? [registryHost] : [registryHost, `${registryHost}:443`];
 }
