@@ -30,6 +30,8 @@ let accessToken: string;
 let isRevoked = false;
 let isOver = false;
 let isAway = false;
+/** What keeps files from being read and made. */
+let obstacle: DomainError | undefined;
 /** What a process has taken of its input. */
 let input = "";
 /** What was written of files, and which of them to their end. */
@@ -89,7 +91,11 @@ beforeAll(async () => {
       files: {
         getUser: () => ({ home: "/root", folder: "/" }),
         async *readFile() {
+          if (obstacle) throw obstacle;
           yield { part: { case: "start", value: { length: 0n } } } as const;
+        },
+        getEntry() {
+          throw obstacle ?? new DomainError("NOT_FOUND", "There is no such file.");
         },
         async writeFile(parts) {
           let path = "";
@@ -199,6 +205,29 @@ test("a signature is by one of the 200 newest tokens that may use the sandbox, a
   expect(await read(await older.toAccessToken(sandboxId, tokenId))).toBe(200);
   expect(await read(await older.toAccessToken(tokenId, tokenId))).toBe(401);
   expect(asked[0]).toEqual({ userIds: [userId, "ben"], workspaceId, permission: Permission.USE });
+});
+
+test("only of a sandbox that has ended is it said that it is gone", async () => {
+  const headers = { "e2b-sandbox-id": name, "x-access-token": accessToken };
+  const answers = async (error: DomainError) => {
+    obstacle = error;
+    const read = await get("/e2b/envd/files?path=/a", headers);
+    const stat = await platform.app.inject({
+      method: "POST",
+      url: "/e2b/envd/filesystem.Filesystem/Stat",
+      headers: { ...headers, "content-type": "application/json" },
+      payload: { path: "/a" },
+    });
+    obstacle = undefined;
+    return [read.statusCode, read.json().message, stat.json().code];
+  };
+  const hint = "Wait.";
+  const full = new DomainError("CONFLICT", "32 files are on their way already.", { hint, errno: "EMFILE" });
+  expect(await answers(full)).toEqual([429, "32 files are on their way already. Wait.", "resource_exhausted"]);
+  const lacking = new DomainError("CONFLICT", "This sandbox lacks the helper.", { hint, errno: "ENOSYS" });
+  expect(await answers(lacking)).toEqual([409, "This sandbox lacks the helper. Wait.", "failed_precondition"]);
+  const ended = new DomainError("CONFLICT", "The sandbox was stopped (ttl_expired).");
+  expect(await answers(ended)).toEqual([502, "The sandbox was not found", 502]);
 });
 
 test("inputs that are sent at the same time all arrive, each in one piece", async () => {

@@ -44,7 +44,9 @@ const codesOfErrnos: Readonly<Record<string, Code>> = {
 const statusesOfErrnos: Readonly<Record<string, number>> = {
   EACCES: 403,
   EDQUOT: 507,
+  EMFILE: 429,
   ENOSPC: 507,
+  ENOSYS: 409,
   EPERM: 403,
 };
 

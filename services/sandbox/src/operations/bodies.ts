@@ -2,7 +2,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 
 /** Contents of files and archives that are on their way, for each sandbox. */
 export interface Bodies {
-  /** Counts one, until it is released. Throws CONFLICT when there are too many. */
+  /** Counts one, until it is released. Throws CONFLICT with EMFILE when there are too many. */
   take(sandboxId: string): () => void;
 }
 
@@ -17,6 +17,7 @@ export function createBodies(maxOfSandbox: number): Bodies {
           `${maxOfSandbox} files and archives of the sandbox are on their way already.`,
           {
             hint: "Wait for one of these requests to end.",
+            errno: "EMFILE",
           },
         );
       }

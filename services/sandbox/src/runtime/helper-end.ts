@@ -16,6 +16,7 @@ export function explainHelperEnd(exitCode: number | null, words: string): Domain
   if (exitCode !== null && noProgram.has(exitCode)) {
     return new DomainError("CONFLICT", "This sandbox lacks the helper that commands and files need.", {
       hint: "An earlier version of the platform made it. Provision a new sandbox.",
+      errno: "ENOSYS",
       cause,
     });
   }

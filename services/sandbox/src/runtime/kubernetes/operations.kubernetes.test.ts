@@ -59,10 +59,12 @@ test("asks for the helper in the sandbox's own container", async () => {
 test("a pod without a helper is a conflict that says what to do", async () => {
   await expect(open({ status: missing }).connect()).rejects.toMatchObject({
     reason: "CONFLICT",
+    errno: "ENOSYS",
     hint: expect.stringContaining("Provision a new sandbox"),
   });
   await expect(open({ status: missing, hasHelper: false }).connect()).rejects.toMatchObject({
     reason: "CONFLICT",
+    errno: "ENOSYS",
     hint: expect.stringContaining("SANDGATE_HELPER_IMAGE"),
   });
   // What the program itself says is the tenant's word.

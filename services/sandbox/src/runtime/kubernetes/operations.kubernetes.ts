@@ -26,6 +26,7 @@ export function createKubernetesOperations(o: {
     if (isMissing && !o.hasHelper) {
       return new DomainError("CONFLICT", "This platform gives sandboxes no helper, which commands and files need.", {
         hint: "Its operator has to set SANDGATE_HELPER_IMAGE. Sandboxes that are provisioned after that have one.",
+        errno: "ENOSYS",
       });
     }
     return explainHelperEnd(isMissing ? 127 : exitCode, words);
