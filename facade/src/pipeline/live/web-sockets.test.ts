@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request as sendRequest } from "node:http";
-import type { Socket } from "node:net";
+import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -46,6 +46,23 @@ const echoRoutes: RoutePlugin = async (app, context) => {
   });
 };
 
+/** Connections whose sockets are being admitted, until their clients have left. */
+let admitting: Socket[] = [];
+
+const slowRoutes: RoutePlugin = async (app, context) => {
+  addWebSocketRoute(app, context, {
+    url: "/sandboxes/:sandbox_id/slow",
+    config: { rules: { rpc: SandboxService.method.getSandbox, audit: "sandbox.read" } },
+    schema: { headers: WorkspaceHeaders },
+    async admit({ raw }) {
+      const left = new Promise((resolve) => raw.socket.once("close", resolve));
+      admitting.push(raw.socket);
+      await left;
+    },
+    serve: () => Promise.reject(new Error("served without a client")),
+  });
+};
+
 let platform: TestPlatform;
 let isClosed: boolean;
 let url: string;
@@ -56,7 +73,7 @@ beforeEach(async () => {
   isClosed = false;
   platform = await openTestPlatform({
     env: { SANDGATE_RATE_LIMIT: "1000" },
-    moreRoutes: [echoRoutes],
+    moreRoutes: [echoRoutes, slowRoutes],
     handlers: { sandbox: { getSandbox: () => ({ sandbox: sandboxMessage() }) } },
   });
   url = await platform.listen();
@@ -96,18 +113,19 @@ async function open(path = "/sandboxes/box/echo") {
   return { socket, closed, ask };
 }
 
+const upgrading = {
+  connection: "Upgrade",
+  upgrade: "websocket",
+  "sec-websocket-version": "13",
+  "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+};
+
 /** Asks for an upgrade, and returns the response, or the connection if there is one. */
 async function upgrade(
   path: string,
   more: Record<string, string> = {},
   agent: Agent | false = false,
 ): Promise<{ response: IncomingMessage; body: string; socket?: Socket }> {
-  const upgrading = {
-    connection: "Upgrade",
-    upgrade: "websocket",
-    "sec-websocket-version": "13",
-    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-  };
   const sent = sendRequest(url + path, { headers: { ...headers, ...upgrading, ...more }, agent }).end();
   const upgraded = once(sent, "upgrade") as Promise<[IncomingMessage, Socket]>;
   const answered = once(sent, "response") as Promise<[IncomingMessage]>;
@@ -201,6 +219,19 @@ test("a handshake that fails gives its slot back, and so does a client that has 
     await until(() => expect(served).toBe(0));
   }
   expect(await (await open()).ask("a")).toBe("a");
+});
+
+test("a client that leaves before it is admitted gives its slot back", async () => {
+  admitting = [];
+  const lines = ["GET /sandboxes/box/slow HTTP/1.1", "Host: api.test"];
+  for (const [name, value] of Object.entries({ ...headers, ...upgrading })) lines.push(`${name}: ${value}`);
+  const clients = Array.from({ length: 101 }, () => connect(Number(new URL(url).port), "127.0.0.1"));
+  for (const client of clients) client.write(`${lines.join("\r\n")}\r\n\r\n`);
+  await until(() => expect(admitting).toHaveLength(101));
+  for (const client of clients) client.resetAndDestroy();
+  await until(() => expect(admitting.every(({ destroyed }) => destroyed)).toBe(true));
+  expect(await (await open()).ask("a")).toBe("a");
+  expect(platform.logLines.filter((line) => line.includes("unexpected"))).toEqual([]);
 });
 
 test("it ends with the session and with the membership, also for a client that is frozen", async () => {

@@ -119,9 +119,10 @@ export function addWebSocketRoute(
       }
       await admit?.(request);
       const opened = await live.open(request, reply);
-      if (opened.endedBy) {
+      // A client that left before it was admitted closes nothing later.
+      if (opened.signal.aborted) {
         opened.close();
-        throw opened.endedBy;
+        throw opened.signal.reason;
       }
       opening.set(request, { opened, reply });
       // The status that is logged when the handshake fails.
