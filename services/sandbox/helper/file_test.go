@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,6 +177,50 @@ func TestWriteAndRead(t *testing.T) {
 		}
 		if got, _ := os.ReadFile(path); string(got) != "in place" {
 			t.Errorf("%q", got)
+		}
+	})
+	t.Run("a folder that takes no other file", func(t *testing.T) {
+		requireRoot(t)
+		root, _ := openTo(t)
+		path := []byte(root + "/theirs.txt")
+		_ = os.WriteFile(string(path), []byte("before"), 0o600)
+		_ = os.Chown(string(path), 12345, 678)
+		entry := func() *pb.Entry {
+			answer, err := h.files.Stat(t.Context(), &pb.StatRequest{Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer.Entry
+		}
+		before := entry()
+		start := &pb.WriteRequest_Start{Path: path, User: stranger}
+		if _, err := h.write(t.Context(), start, []byte("cut off"), false); connect.CodeOf(err) != connect.CodeAborted {
+			t.Error(err)
+		}
+		if after := entry(); after.Etag != before.Etag {
+			t.Error("what was cut off changed it: ", after)
+		}
+		start.Precondition = &pb.Precondition{IfMatch: []string{before.Etag}}
+		answer, err := h.write(t.Context(), start, []byte("after"), true)
+		if err != nil || answer.Created || answer.Entry.Mode != 0o600 {
+			t.Error(answer, err)
+		}
+		_, err = h.write(t.Context(), start, []byte("too late"), true)
+		wantReason(t, err, pb.Reason_REASON_PRECONDITION_FAILED)
+		if got, _ := os.ReadFile(string(path)); string(got) != "after" {
+			t.Errorf("%q", got)
+		}
+		// It may be written, and only its owner may set its mode.
+		_ = os.Chown(string(path), 0, 678)
+		_ = os.Chmod(string(path), 0o660)
+		start = &pb.WriteRequest_Start{Path: path, User: stranger, Mode: ptr(uint32(0o600))}
+		_, err = h.write(t.Context(), start, []byte("refused"), true)
+		wantErrno(t, err, "EPERM")
+		if got, _ := os.ReadFile(string(path)); string(got) != "after" {
+			t.Errorf("%q", got)
+		}
+		if left := namesIn(t, root); !slices.Equal(left, []string{"theirs", "theirs.txt"}) {
+			t.Error(left)
 		}
 	})
 	t.Run("parents", func(t *testing.T) {
@@ -365,6 +410,20 @@ func BenchmarkLongList(b *testing.B) {
 	}
 }
 
+// archive reads an archive whole.
+func (h *helper) archive(t testing.TB, path string) ([]byte, error) {
+	t.Helper()
+	stream, err := h.files.ReadArchive(t.Context(), &pb.ReadArchiveRequest{Path: []byte(path)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive []byte
+	for stream.Receive() {
+		archive = append(archive, stream.Msg().Data...)
+	}
+	return archive, errors.Join(stream.Err(), stream.Close())
+}
+
 func (h *helper) extract(t testing.TB, folder string, archive []byte) error {
 	t.Helper()
 	stream, err := h.files.WriteArchive(t.Context())
@@ -409,15 +468,8 @@ func TestArchives(t *testing.T) {
 	for _, path := range []string{"/folder/file", "/folder"} {
 		_ = os.Chtimes(from+path, old, old)
 	}
-	stream, err := h.files.ReadArchive(t.Context(), &pb.ReadArchiveRequest{Path: []byte(from)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var archive []byte
-	for stream.Receive() {
-		archive = append(archive, stream.Msg().Data...)
-	}
-	if err := errors.Join(stream.Err(), stream.Close(), h.extract(t, to, archive)); err != nil {
+	archive, err := h.archive(t, from)
+	if err := errors.Join(err, h.extract(t, to, archive)); err != nil {
 		t.Fatal(err)
 	}
 	got, _ := os.ReadFile(to + "/folder/file")
@@ -430,15 +482,33 @@ func TestArchives(t *testing.T) {
 			t.Error(path, info, err)
 		}
 	}
+	t.Run("its names are those below the path, however that is written", func(t *testing.T) {
+		_ = os.Mkdir(outside+"/below", 0o755)
+		_ = os.WriteFile(outside+"/theirs", nil, 0o644)
+		_ = os.Symlink(outside+"/below", from+"/folder/link")
+		own := []string{"file", "link", "python"}
+		for path, want := range map[string][]string{
+			"/folder": own, "/folder/": own, "/./folder": own, "//folder": own, "/folder/../folder/.": own,
+			"/folder/link/..": {"below/", "theirs"}, "/folder/link/../theirs": {"theirs"},
+			"": {"folder/", "folder/file", "folder/link", "folder/python"},
+		} {
+			archive, err := h.archive(t, from+path)
+			var names []string
+			for reader := tar.NewReader(bytes.NewReader(archive)); err == nil; {
+				var header *tar.Header
+				if header, err = reader.Next(); err == nil {
+					names = append(names, header.Name)
+				}
+			}
+			if !errors.Is(err, io.EOF) || !slices.Equal(names, want) {
+				t.Errorf("%q: %q, %v", path, names, err)
+			}
+		}
+		_ = os.RemoveAll(outside)
+		_ = os.Mkdir(outside, 0o755)
+	})
 	t.Run("one that fails", func(t *testing.T) {
-		stream, err := h.files.ReadArchive(t.Context(), &pb.ReadArchiveRequest{Path: []byte("/proc/self")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stream.Close()
-		for stream.Receive() {
-		}
-		if stream.Err() == nil {
+		if _, err := h.archive(t, "/proc/self"); err == nil {
 			t.Error("it ended well")
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	pb "sandgate/helper/internal/helperv1"
 )
 
@@ -80,6 +82,89 @@ func TestWatchers(t *testing.T) {
 		want("one over another", "WRITE whole")
 		_ = os.Rename(root+"/whole", root+"/renamed")
 		want("a move", "MOVE whole renamed")
+	})
+	t.Run("a folder that moves away is left alone", func(t *testing.T) {
+		away := t.TempDir() + "/away"
+		_ = os.MkdirAll(root+"/goes/below", 0o755)
+		h.take(t, id, root)
+		_ = os.Rename(root+"/goes", away)
+		_ = os.WriteFile(away+"/file", nil, 0o644)
+		want("at once", "DELETE goes")
+		_ = os.WriteFile(away+"/below/file", nil, 0o644)
+		want("later")
+		_ = os.Rename(away, root+"/goes")
+		want("when it comes back", "CREATE goes", "CREATE goes/below", "CREATE goes/below/file", "CREATE goes/file")
+		_ = os.WriteFile(root+"/goes/below/file", nil, 0o644)
+		want("then", "WRITE goes/below/file")
+	})
+	t.Run("the folder itself moves away", func(t *testing.T) {
+		top := t.TempDir() + "/top"
+		_ = os.MkdirAll(top+"/below", 0o755)
+		id := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(top), Recursive: true})
+		_ = os.Rename(top, top+"-moved")
+		_ = os.WriteFile(top+"-moved/file", nil, 0o644)
+		_ = os.WriteFile(top+"-moved/below/file", nil, 0o644)
+		if got := h.take(t, id, top); !slices.Equal(got, []string{"DELETE " + top}) {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("a file", func(t *testing.T) {
+		folder := t.TempDir()
+		_ = os.WriteFile(folder+"/file", nil, 0o644)
+		_ = os.Symlink("file", folder+"/link")
+		mounted := t.TempDir() + "/mounted"
+		_ = os.WriteFile(mounted, nil, 0o644)
+		file := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(folder + "/file"), Recursive: true})
+		link := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(folder + "/link")})
+		want := func(what string, lines ...string) {
+			t.Helper()
+			if got := h.take(t, file, folder); !slices.Equal(got, lines) {
+				t.Errorf("%s: got %q", what, got)
+			}
+			for index := range lines {
+				lines[index] = strings.ReplaceAll(lines[index], "file", "link")
+			}
+			if got := h.take(t, link, folder); !slices.Equal(got, lines) {
+				t.Errorf("%s, by its link: got %q", what, got)
+			}
+		}
+		_ = os.WriteFile(folder+"/other", nil, 0o644)
+		want("what happens beside it")
+		for range 2 {
+			if _, err := h.write(t.Context(), &pb.WriteRequest_Start{Path: []byte(folder + "/file")}, []byte("x"), true); err != nil {
+				t.Fatal(err)
+			}
+			want("it is replaced", "WRITE file")
+		}
+		_ = os.WriteFile(folder+"/file", []byte("in place"), 0o644)
+		want("it is written", "WRITE file")
+		_ = os.Chmod(folder+"/file", 0o600)
+		want("its mode is set", "ATTRIB file")
+		_ = os.Rename(folder+"/file", folder+"/other")
+		want("it moves away", "DELETE file")
+		_ = os.Rename(folder+"/other", folder+"/file")
+		want("another takes its place", "CREATE file")
+		_ = os.Remove(folder + "/file")
+		want("it is removed", "DELETE file")
+		_ = os.WriteFile(folder+"/file", []byte("x"), 0o644)
+		want("it is made again", "CREATE file", "WRITE file")
+		if err := unix.Mount(folder+"/file", mounted, "", unix.MS_BIND, ""); err != nil {
+			t.Skip(err)
+		}
+		defer func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) }()
+		other := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(mounted)})
+		_ = os.WriteFile(mounted, []byte("y"), 0o644)
+		if got := h.take(t, other, mounted); !slices.Equal(got, []string{"WRITE " + mounted}) {
+			t.Errorf("a mount: got %q", got)
+		}
+		_ = os.Rename(folder, folder+"-moved")
+		if got := h.take(t, file, folder); !slices.Contains(got, "DELETE file") {
+			t.Errorf("its folder moves away: got %q", got)
+		}
+		_ = os.WriteFile(folder+"-moved/file", nil, 0o644)
+		if got := h.take(t, file, folder); len(got) > 0 {
+			t.Errorf("after that: got %q", got)
+		}
 	})
 	t.Run("all that was done is in the next answer", func(t *testing.T) {
 		for number := range 300 {

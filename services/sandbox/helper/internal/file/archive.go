@@ -60,16 +60,7 @@ func (service *Service) ReadArchive(ctx context.Context, request *helperv1.ReadA
 	out := &sender{stream: stream, buffer: make([]byte, 0, chunkBytes)}
 	archive := tar.NewWriter(out)
 	if isType(found, unix.S_IFDIR) {
-		root := strings.TrimRight(path, "/") + "/"
-		err = filepath.WalkDir(root, func(file string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				err = ctx.Err()
-			}
-			if name := strings.TrimPrefix(file, root); err == nil && name != "" && name != "." {
-				err = archiveEntry(archive, file, name)
-			}
-			return err
-		})
+		err = archiveFolder(ctx, archive, strings.TrimRight(path, "/")+"/", "")
 	} else if isType(found, unix.S_IFREG) {
 		err = archiveEntry(archive, path, filepath.Base(path))
 	} else {
@@ -82,6 +73,30 @@ func (service *Service) ReadArchive(ctx context.Context, request *helperv1.ReadA
 		err = out.flush()
 	}
 	return failure.FromSystem(err)
+}
+
+// archiveFolder adds what is in the folder at root + name, in byte order. The path is left as it was given: links and dots in it
+// are the system's.
+func archiveFolder(ctx context.Context, archive *tar.Writer, root, name string) error {
+	entries, err := os.ReadDir(root + name)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		below := name + entry.Name()
+		if err := archiveEntry(archive, root+below, below); err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if err := archiveFolder(ctx, archive, root, below+"/"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func archiveEntry(archive *tar.Writer, path, name string) error {

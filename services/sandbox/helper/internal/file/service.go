@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -22,8 +21,8 @@ import (
 type Service struct {
 	cwd   string
 	users userdb.Database
-	// Held while a precondition is looked at and the change made, so that of several with one condition one wins.
-	changes  sync.Mutex
+	// Has one value while a change is made.
+	changing chan struct{}
 	watchers watchers
 	long     longFolder
 }
@@ -32,7 +31,19 @@ var _ helperv1connect.FileServiceHandler = (*Service)(nil)
 
 // NewService takes the folder in which relative paths start, which is this process's too.
 func NewService(cwd string, users userdb.Database) *Service {
-	return &Service{cwd: cwd, users: users, watchers: newWatchers()}
+	return &Service{cwd: cwd, users: users, changing: make(chan struct{}, 1), watchers: newWatchers()}
+}
+
+// inTurn looks at a precondition and makes the change while no other is made, so that of several with one condition one wins.
+// It does nothing once the caller has left.
+func (service *Service) inTurn(ctx context.Context, work func() error) error {
+	select {
+	case service.changing <- struct{}{}:
+		defer func() { <-service.changing }()
+		return work()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // as does work with a user's rights; nil: this program's own.
@@ -80,7 +91,7 @@ func (service *Service) stat(request *helperv1.StatRequest) (*helperv1.StatRespo
 	return &helperv1.StatResponse{Entry: entry}, nil
 }
 
-// check is called with `changes` held.
+// check is called in turn with other changes.
 func (condition *precondition) check(path string) error {
 	if condition == nil || (len(condition.IfMatch) == 0 && !condition.IfNoneMatch) {
 		return nil
@@ -172,11 +183,11 @@ func makeParents(path string) error {
 	return nil
 }
 
-func (service *Service) Move(_ context.Context, request *helperv1.MoveRequest) (*helperv1.MoveResponse, error) {
-	return asNamed(service, request.User, func() (*helperv1.MoveResponse, error) { return service.move(request) })
+func (service *Service) Move(ctx context.Context, request *helperv1.MoveRequest) (*helperv1.MoveResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.MoveResponse, error) { return service.move(ctx, request) })
 }
 
-func (service *Service) move(request *helperv1.MoveRequest) (*helperv1.MoveResponse, error) {
+func (service *Service) move(ctx context.Context, request *helperv1.MoveRequest) (*helperv1.MoveResponse, error) {
 	from, err := checkPath("from", request.From)
 	if err != nil {
 		return nil, err
@@ -188,21 +199,22 @@ func (service *Service) move(request *helperv1.MoveRequest) (*helperv1.MoveRespo
 	if isRoot(from) || isRoot(to) {
 		return nil, failure.New(helperv1.Reason_REASON_IS_ROOT, "the root folder can't be moved")
 	}
-	service.changes.Lock()
-	defer service.changes.Unlock()
-	if request.Overwrite {
-		err = unix.Rename(from, to)
-	} else {
-		err = unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-			// This file system can't.
-			if _, err = status(to, false); errors.Is(err, unix.ENOENT) {
-				err = unix.Rename(from, to)
-			} else if err == nil {
-				err = unix.EEXIST
-			}
+	err = service.inTurn(ctx, func() error {
+		if request.Overwrite {
+			return unix.Rename(from, to)
 		}
-	}
+		err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+			return err
+		}
+		// This file system can't.
+		if _, err := status(to, false); err == nil {
+			return unix.EEXIST
+		} else if !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		return unix.Rename(from, to)
+	})
 	switch {
 	case errors.Is(err, unix.EEXIST) && !request.Overwrite:
 		return nil, failure.New(helperv1.Reason_REASON_ALREADY_EXISTS, "something has that name already")
@@ -218,11 +230,11 @@ func (service *Service) move(request *helperv1.MoveRequest) (*helperv1.MoveRespo
 	return &helperv1.MoveResponse{Entry: entry}, nil
 }
 
-func (service *Service) Remove(_ context.Context, request *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error) {
-	return asNamed(service, request.User, func() (*helperv1.RemoveResponse, error) { return service.remove(request) })
+func (service *Service) Remove(ctx context.Context, request *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.RemoveResponse, error) { return service.remove(ctx, request) })
 }
 
-func (service *Service) remove(request *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error) {
+func (service *Service) remove(ctx context.Context, request *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error) {
 	path, err := checkPath("path", request.Path)
 	if err != nil {
 		return nil, err
@@ -230,22 +242,28 @@ func (service *Service) remove(request *helperv1.RemoveRequest) (*helperv1.Remov
 	if isRoot(path) {
 		return nil, failure.New(helperv1.Reason_REASON_IS_ROOT, "the root folder can't be removed")
 	}
-	service.changes.Lock()
-	defer service.changes.Unlock()
-	found, err := status(path, false)
-	if err != nil {
-		return nil, failure.FromSystem(err)
-	}
-	if err := (*precondition)(request.Precondition).check(path); err != nil {
-		return nil, err
-	}
-	switch {
-	case !isType(found, unix.S_IFDIR):
-		err = unix.Unlink(path)
-	case request.Recursive:
+	recursively := false
+	err = service.inTurn(ctx, func() error {
+		found, err := status(path, false)
+		if err != nil {
+			return err
+		}
+		if err := (*precondition)(request.Precondition).check(path); err != nil {
+			return err
+		}
+		switch {
+		case !isType(found, unix.S_IFDIR):
+			return unix.Unlink(path)
+		case request.Recursive:
+			recursively = true
+			return nil
+		default:
+			return unix.Rmdir(path)
+		}
+	})
+	if recursively {
+		// It can take minutes, for which no other change waits.
 		err = os.RemoveAll(strings.TrimRight(path, "/"))
-	default:
-		err = unix.Rmdir(path)
 	}
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		return nil, failure.New(helperv1.Reason_REASON_NOT_EMPTY, "the folder is not empty")
@@ -256,11 +274,11 @@ func (service *Service) remove(request *helperv1.RemoveRequest) (*helperv1.Remov
 	return &helperv1.RemoveResponse{}, nil
 }
 
-func (service *Service) SetMode(_ context.Context, request *helperv1.SetModeRequest) (*helperv1.SetModeResponse, error) {
-	return asNamed(service, request.User, func() (*helperv1.SetModeResponse, error) { return service.setMode(request) })
+func (service *Service) SetMode(ctx context.Context, request *helperv1.SetModeRequest) (*helperv1.SetModeResponse, error) {
+	return asNamed(service, request.User, func() (*helperv1.SetModeResponse, error) { return service.setMode(ctx, request) })
 }
 
-func (service *Service) setMode(request *helperv1.SetModeRequest) (*helperv1.SetModeResponse, error) {
+func (service *Service) setMode(ctx context.Context, request *helperv1.SetModeRequest) (response *helperv1.SetModeResponse, err error) {
 	path, err := checkPath("path", request.Path)
 	if err != nil {
 		return nil, err
@@ -268,17 +286,16 @@ func (service *Service) setMode(request *helperv1.SetModeRequest) (*helperv1.Set
 	if err := checkMode(request.Mode); err != nil {
 		return nil, err
 	}
-	service.changes.Lock()
-	defer service.changes.Unlock()
-	if err := (*precondition)(request.Precondition).check(path); err != nil {
-		return nil, err
-	}
-	if err := unix.Chmod(path, request.Mode); err != nil {
-		return nil, failure.FromSystem(err)
-	}
-	entry, err := service.look(path, true)
-	if err != nil {
-		return nil, err
-	}
-	return &helperv1.SetModeResponse{Entry: entry}, nil
+	err = service.inTurn(ctx, func() error {
+		if err := (*precondition)(request.Precondition).check(path); err != nil {
+			return err
+		}
+		if err := unix.Chmod(path, request.Mode); err != nil {
+			return err
+		}
+		entry, err := service.look(path, true)
+		response = &helperv1.SetModeResponse{Entry: entry}
+		return err
+	})
+	return response, failure.FromSystem(err)
 }

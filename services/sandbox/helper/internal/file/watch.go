@@ -23,7 +23,7 @@ import (
 
 const (
 	watched = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_DELETE_SELF |
-		unix.IN_MOVED_FROM | unix.IN_MOVED_TO
+		unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MOVE_SELF
 	// How long the second half of a move is waited for.
 	moveWait = 50 * time.Millisecond
 )
@@ -33,6 +33,8 @@ type watcher struct {
 	raw       syscall.RawConn
 	root      string
 	recursive bool
+	// The root, or the folder of a root that is a file, of which what happens to this name is told: the file may be replaced.
+	top, name string
 	// Whose rights it takes to see a folder; nil: this program's own user's.
 	user *userdb.User
 	// Folders by their watch descriptors.
@@ -55,22 +57,21 @@ func (service *Service) watch(given []byte, recursive bool, userName string) (*w
 	if err != nil {
 		return nil, err
 	}
-	if _, err := as(user, func() (unix.Stat_t, error) { return status(path, true) }); err != nil {
+	root := service.absolute(path)
+	if len(root) > 1 {
+		root = strings.TrimRight(root, "/")
+	}
+	watch := &watcher{root: root, top: root, recursive: recursive, user: user, paths: map[int32]string{}}
+	if err := identity.As(user, watch.findTop); err != nil {
 		return nil, failure.FromSystem(err)
 	}
 	descriptor, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, failure.FromSystem(err)
 	}
-	watch := &watcher{
-		file: os.NewFile(uintptr(descriptor), "inotify"), root: service.absolute(path), recursive: recursive, user: user,
-		paths: map[int32]string{},
-	}
-	if len(watch.root) > 1 {
-		watch.root = strings.TrimRight(watch.root, "/")
-	}
+	watch.file = os.NewFile(uintptr(descriptor), "inotify")
 	if watch.raw, err = watch.file.SyscallConn(); err == nil {
-		err = watch.add(watch.root, false)
+		err = watch.add(watch.top, false)
 	}
 	if err != nil {
 		watch.file.Close()
@@ -112,6 +113,32 @@ func (service *Service) Watch(ctx context.Context, request *helperv1.WatchReques
 			return failure.FromSystem(err)
 		}
 	}
+}
+
+// findTop looks whether the root is a file that is to be watched by its folder.
+func (watch *watcher) findTop() error {
+	found, err := status(watch.root, true)
+	if err != nil || isType(found, unix.S_IFDIR) {
+		return err
+	}
+	watch.recursive = false
+	path, _, _, err := target(watch.root)
+	if err != nil {
+		return err
+	}
+	folder := parent(path)
+	// One that is a mount of its own, such as /etc/hosts, can't be replaced, and its folder is told nothing of it.
+	if isMount(path) || unix.Faccessat(unix.AT_FDCWD, folder, unix.R_OK, unix.AT_EACCESS) != nil {
+		return nil
+	}
+	watch.top, watch.name = folder, filepath.Base(path)
+	return nil
+}
+
+func isMount(path string) bool {
+	var found unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, 0, 0, &found)
+	return err == nil && found.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // add watches a folder, and with `recursive` what is below it; tell: what is found there is told as created.
@@ -176,7 +203,28 @@ func (watch *watcher) movedAway() error {
 	if from == "" || isTemporary(filepath.Base(from)) {
 		return nil
 	}
-	return watch.tell(helperv1.ChangeType_CHANGE_TYPE_DELETE, from, "")
+	return watch.left(from, from)
+}
+
+// left tells of something that is no longer where it was, and ends what is watched of it at a path.
+func (watch *watcher) left(told, path string) error {
+	err := watch.raw.Control(func(inotify uintptr) {
+		for descriptor, watched := range watch.paths {
+			if isAtOrBelow(watched, path) {
+				// One that has ended by itself is no longer known.
+				_, _ = unix.InotifyRmWatch(int(inotify), uint32(descriptor))
+				delete(watch.paths, descriptor)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return watch.tell(helperv1.ChangeType_CHANGE_TYPE_DELETE, told, "")
+}
+
+func isAtOrBelow(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
 // isNameless: the system tells of a file without a name in the folder, too, and calls it `#` and its number.
@@ -220,10 +268,16 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 			return err
 		}
 		// Folders may have come or moved meanwhile. What is watched already stays so, under its path of now.
-		if err := watch.add(watch.root, false); errors.Is(err, unix.ENOSPC) {
+		if err := watch.add(watch.top, false); errors.Is(err, unix.ENOSPC) {
 			return err
 		}
 		return nil
+	}
+	moved := mask&unix.IN_MOVED_TO != 0 && watch.from != "" && cookie == watch.cookie
+	if !moved {
+		if err := watch.movedAway(); err != nil {
+			return err
+		}
 	}
 	path, known := watch.paths[descriptor]
 	if mask&unix.IN_IGNORED != 0 {
@@ -233,14 +287,21 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 	if !known {
 		return nil
 	}
-	if name != "" {
-		path = strings.TrimSuffix(path, "/") + "/" + name
-	}
-	moved := mask&unix.IN_MOVED_TO != 0 && watch.from != "" && cookie == watch.cookie
-	if !moved {
-		if err := watch.movedAway(); err != nil {
-			return err
+	if name == "" && path == watch.top {
+		if mask&unix.IN_MOVE_SELF != 0 {
+			return watch.left(watch.root, path)
 		}
+		if mask&unix.IN_DELETE_SELF != 0 && watch.name == "" {
+			return watch.tell(helperv1.ChangeType_CHANGE_TYPE_DELETE, path, "")
+		}
+	}
+	switch {
+	case name != "" && name == watch.name:
+		path = watch.root
+	case watch.name != "" && !isTemporary(name):
+		return nil
+	case name != "":
+		path = strings.TrimSuffix(path, "/") + "/" + name
 	}
 	if isTemporary(name) && mask&unix.IN_MOVED_FROM == 0 {
 		return nil
@@ -265,7 +326,7 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 			return watch.putInPlace(temporary, path)
 		}
 		for known, below := range watch.paths {
-			if below == from || strings.HasPrefix(below, from+"/") {
+			if isAtOrBelow(below, from) {
 				watch.paths[known] = path + below[len(from):]
 			}
 		}
@@ -283,7 +344,7 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 		return nil
 	case isWrite:
 		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_WRITE, path, "")
-	case mask&unix.IN_DELETE != 0 || (mask&unix.IN_DELETE_SELF != 0 && len(watch.paths) == 1):
+	case mask&unix.IN_DELETE != 0:
 		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_DELETE, path, "")
 	case mask&unix.IN_ATTRIB != 0 && !(folder && name == ""):
 		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_ATTRIB, path, "")

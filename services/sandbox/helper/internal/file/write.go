@@ -55,6 +55,9 @@ func target(path string) (string, unix.Stat_t, bool, error) {
 	return path, unix.Stat_t{}, false, unix.ELOOP
 }
 
+// Where the content of a file waits whose folder takes no other. One of them is there without a folder of the image's.
+var elsewhere = []string{"/tmp", "/dev/shm"}
+
 // writing is a file that is being replaced, or written in place where its folder takes no other.
 type writing struct {
 	path   string
@@ -88,15 +91,10 @@ func begin(path string, parents bool) (*writing, error) {
 			return nil, err
 		}
 	}
-	// A file without a name is gone whatever ends this program; not every file system has them.
-	descriptor, err := unix.Open(parent(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		file.name = file.temporaryName()
-		descriptor, err = unix.Open(file.name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	}
+	descriptor, err := file.openIn(parent(path))
 	if exists && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EPERM)) {
-		file.name, file.inPlace = "", true
-		descriptor, err = unix.Open(path, unix.O_WRONLY|unix.O_TRUNC|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		file.inPlace = true
+		descriptor, err = file.openElsewhere(err)
 	}
 	if err != nil {
 		return nil, err
@@ -105,12 +103,42 @@ func begin(path string, parents bool) (*writing, error) {
 	return file, nil
 }
 
-func (file *writing) temporaryName() string {
+// openIn makes the file of the new content. One without a name is gone whatever ends this program; not every file system has
+// them.
+func (file *writing) openIn(folder string) (descriptor int, err error) {
+	descriptor, err = unix.Open(folder, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		name := file.temporaryName(folder)
+		if descriptor, err = unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600); err == nil {
+			file.name = name
+		}
+	}
+	return descriptor, err
+}
+
+// openElsewhere answers `refused` when no folder takes the file.
+func (file *writing) openElsewhere(refused error) (int, error) {
+	for _, folder := range elsewhere {
+		descriptor, err := file.openIn(folder)
+		if err != nil {
+			continue
+		}
+		if file.name != "" {
+			// It is never renamed from there.
+			_ = unix.Unlink(file.name)
+			file.name = ""
+		}
+		return descriptor, nil
+	}
+	return -1, refused
+}
+
+func (file *writing) temporaryName(folder string) string {
 	prefix := newPrefix
 	if file.exists {
 		prefix = replacePrefix
 	}
-	return parent(file.path) + "/" + prefix + rand.Text()
+	return folder + "/" + prefix + rand.Text()
 }
 
 // close leaves no trace of a file that was not committed.
@@ -123,6 +151,9 @@ func (file *writing) close() error {
 }
 
 func (file *writing) commit(mode *uint32) error {
+	if file.inPlace {
+		return file.copyOver(mode)
+	}
 	descriptor := int(file.file.Fd())
 	newMode := uint32(0o644)
 	if file.exists {
@@ -130,12 +161,6 @@ func (file *writing) commit(mode *uint32) error {
 	}
 	if mode != nil {
 		newMode = *mode
-	}
-	if file.inPlace {
-		if mode == nil {
-			return nil
-		}
-		return unix.Fchmod(descriptor, newMode)
 	}
 	if file.exists {
 		var own unix.Stat_t
@@ -151,7 +176,7 @@ func (file *writing) commit(mode *uint32) error {
 		return err
 	}
 	if file.name == "" {
-		name := file.temporaryName()
+		name := file.temporaryName(parent(file.path))
 		if err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(descriptor), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 			return err
 		}
@@ -170,22 +195,32 @@ func (file *writing) commit(mode *uint32) error {
 
 // copyOver puts the whole new content into the old file.
 func (file *writing) copyOver(mode *uint32) error {
-	descriptor, err := unix.Open(file.path, unix.O_WRONLY|unix.O_TRUNC|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	descriptor, err := unix.Open(file.path, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	over := os.NewFile(uintptr(descriptor), file.path)
 	defer over.Close()
+	setMode := func() error {
+		if mode == nil {
+			return nil
+		}
+		return unix.Fchmod(descriptor, *mode)
+	}
+	// Only its owner may, so before anything is changed; a write takes setuid and setgid away.
+	if err := setMode(); err != nil {
+		return err
+	}
+	if err := unix.Ftruncate(descriptor, 0); err != nil {
+		return err
+	}
 	if _, err := file.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	if _, err := io.Copy(over, file.file); err != nil {
 		return err
 	}
-	if mode != nil {
-		return unix.Fchmod(descriptor, *mode)
-	}
-	return nil
+	return setMode()
 }
 
 func cutOff(err error) error {
@@ -199,7 +234,7 @@ func tooLarge() error {
 	return failure.New(helperv1.Reason_REASON_TOO_LARGE, "it is larger than was allowed")
 }
 
-func (service *Service) Write(_ context.Context, stream *connect.ClientStream[helperv1.WriteRequest]) (*helperv1.WriteResponse, error) {
+func (service *Service) Write(ctx context.Context, stream *connect.ClientStream[helperv1.WriteRequest]) (*helperv1.WriteResponse, error) {
 	if !stream.Receive() {
 		return nil, cutOff(stream.Err())
 	}
@@ -223,10 +258,7 @@ func (service *Service) Write(_ context.Context, stream *connect.ClientStream[he
 	}
 	file, err := as(user, func() (*writing, error) {
 		// Looked at before the content is taken, and again when it is put in place.
-		service.changes.Lock()
-		err := condition.check(path)
-		service.changes.Unlock()
-		if err != nil {
+		if err := service.inTurn(ctx, func() error { return condition.check(path) }); err != nil {
 			return nil, err
 		}
 		return begin(path, start.Parents)
@@ -239,7 +271,7 @@ func (service *Service) Write(_ context.Context, stream *connect.ClientStream[he
 		message := stream.Msg()
 		if message.GetCommit() {
 			return as(user, func() (*helperv1.WriteResponse, error) {
-				return service.commit(path, file, start, condition)
+				return service.commit(ctx, path, file, start, condition)
 			})
 		}
 		written += int64(len(message.GetData()))
@@ -253,18 +285,17 @@ func (service *Service) Write(_ context.Context, stream *connect.ClientStream[he
 	return nil, cutOff(stream.Err())
 }
 
-func (service *Service) commit(path string, file *writing, start *helperv1.WriteRequest_Start, condition *precondition) (*helperv1.WriteResponse, error) {
-	service.changes.Lock()
-	defer service.changes.Unlock()
-	if err := condition.check(path); err != nil {
-		return nil, err
-	}
-	if err := file.commit(start.Mode); err != nil {
-		return nil, failure.FromSystem(err)
-	}
-	entry, err := service.look(path, true)
-	if err != nil {
-		return nil, err
-	}
-	return &helperv1.WriteResponse{Entry: entry, Created: !file.exists}, nil
+func (service *Service) commit(ctx context.Context, path string, file *writing, start *helperv1.WriteRequest_Start, condition *precondition) (response *helperv1.WriteResponse, err error) {
+	err = service.inTurn(ctx, func() error {
+		if err := condition.check(path); err != nil {
+			return err
+		}
+		if err := file.commit(start.Mode); err != nil {
+			return err
+		}
+		entry, err := service.look(path, true)
+		response = &helperv1.WriteResponse{Entry: entry, Created: !file.exists}
+		return err
+	})
+	return response, failure.FromSystem(err)
 }

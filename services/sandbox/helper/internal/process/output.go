@@ -37,6 +37,8 @@ type output struct {
 	// No more waiting for readers: the process has ended.
 	unpaced bool
 	closed  bool
+	// Nothing is retained but what a reader is about to read.
+	cleared bool
 	// Of all processes.
 	retained *atomic.Int64
 }
@@ -84,8 +86,9 @@ func (out *output) write(stream helperv1.OutputStream, data []byte) {
 	}
 	out.append(stream, data)
 	limit := out.limit()
-	if offset, any := out.fastest(); any && out.unpaced {
-		// The last bytes of an ended process, a full pipe of them at most, don't push out what its reader still needs.
+	if offset, any := out.fastest(); any {
+		// What a reader still needs stays, though less is to be retained now: it was waited for, or the process has ended, and
+		// these are its last bytes, a full pipe of them at most.
 		limit = max(limit, out.end-offset)
 	}
 	out.forget(out.end - limit)
@@ -125,11 +128,24 @@ func (out *output) forget(before int64) {
 	}
 }
 
-// clear drops all that is retained of an ended process.
+// clear drops all that is retained of an ended process: what its fastest reader needs, once that has read it.
 func (out *output) clear() {
 	out.mutex.Lock()
 	defer out.mutex.Unlock()
-	out.forget(out.end)
+	out.cleared = true
+	out.forgetRead()
+}
+
+// forgetRead is called with the mutex held, whenever a reader has moved on.
+func (out *output) forgetRead() {
+	if !out.cleared {
+		return
+	}
+	needed := out.end
+	if offset, any := out.fastest(); any {
+		needed = offset
+	}
+	out.forget(needed)
 }
 
 func (out *output) stopPacing() {
@@ -184,6 +200,7 @@ func (reading *reader) close() {
 	out.mutex.Lock()
 	defer out.mutex.Unlock()
 	delete(out.readers, reading)
+	out.forgetRead()
 	out.wake()
 }
 
@@ -236,5 +253,6 @@ func (reading *reader) took(offset int64) {
 	out.mutex.Lock()
 	defer out.mutex.Unlock()
 	reading.offset = offset
+	out.forgetRead()
 	out.wake()
 }
