@@ -33,6 +33,7 @@ import { createSharedRateLimiter } from "./pipeline/limits/rate-limiter.shared.t
 import type { RateLimiter } from "./pipeline/limits/rate-limiter.ts";
 import { limitReceiving } from "./pipeline/limits/receive-limit.ts";
 import { createRequestLimits } from "./pipeline/limits/request-limits.ts";
+import { limitSending } from "./pipeline/limits/send-limit.ts";
 import { createLocalSlots } from "./pipeline/limits/slots.local.ts";
 import { createSharedSlots } from "./pipeline/limits/slots.shared.ts";
 import type { Slots } from "./pipeline/limits/slots.ts";
@@ -53,6 +54,8 @@ import type { FacadeSettings } from "./settings.ts";
 
 export { facadeSettings, readFacadeSettings } from "./settings.ts";
 
+/** How long a client may take nothing of an answer. */
+const sendTimeoutMs = 60_000;
 const maxBodyBytes = mebibyte;
 /** What clients have begun to send. */
 const maxUnfinishedBytes = { ofAddress: 16 * mebibyte, inAll: 64 * mebibyte };
@@ -154,6 +157,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   parseJsonBodies(app);
   const document = await documentRoutes(app, publicUrl);
   const origins = originsOf(settings.redirectUris);
+  limitSending(app, { ms: sendTimeoutMs });
   await admitRequests(app, { authenticator, tickets, scope, limits, origins, headers });
   limitUnfinishedBodies(app, maxUnfinishedBytes);
   recordRequests(app, environment);
