@@ -1744,7 +1744,7 @@ export interface paths {
                 query?: {
                     /** @description A comma-separated list of `logs` and `metrics`. */
                     include?: string;
-                    /** @description The maximum number of log rows and of metric rows. The newest ones are returned; fewer when lines come to more than 31 MiB. */
+                    /** @description The maximum number of log rows and of metric rows. The newest ones are returned; fewer when these come to more than 31 MiB. */
                     limit?: number;
                     /** @description Inclusive. One hour ago by default. */
                     since?: string;

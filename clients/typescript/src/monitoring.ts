@@ -36,7 +36,10 @@ export interface Source {
 }
 
 const pageSize = 10_000;
-/** An answer whose lines have no more characters lacks none of its rows: above 31 MiB of lines the API leaves rows out. */
+/**
+ * An answer whose lines have no more characters lacks none of its rows: the API leaves rows out above 31 MiB, and a
+ * character is six bytes at most.
+ */
 const completeCharacters = 4 * 1024 * 1024;
 /** How often it is asked whether the sandbox has ended, while nothing comes. */
 const quietMs = 2_000;

@@ -37,7 +37,8 @@ MAX_INPUT_CHUNK = 256 * 1024
 #: No sandbox lives longer.
 LONGEST_SECONDS = 86_400
 PAGE_SIZE = 10_000
-#: An answer whose lines have no more characters lacks none of its rows: above 31 MiB of lines the API leaves rows out.
+#: An answer whose lines have no more characters lacks none of its rows: the API leaves rows out above 31 MiB, and a
+#: character is six bytes at most.
 COMPLETE_CHARACTERS = 4 * 1024 * 1024
 
 

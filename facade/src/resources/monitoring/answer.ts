@@ -3,8 +3,8 @@ import { toLogEntry, toMetricPoint } from "./mapping.ts";
 
 /** Collects the answer of a read, page by page, as JSON: one page at a time is all that the process is busy with. */
 export interface MonitoringAnswer {
-  /** Adds rows that are older than all before. */
-  add(page: { logs: readonly LogEntry[]; metrics: readonly MetricPoint[] }): void;
+  /** Adds rows that are older than all before, and returns how many bytes they are. */
+  add(page: { logs: readonly LogEntry[]; metrics: readonly MetricPoint[] }): number;
   /** The JSON in chunks, in their order. */
   toJson(): Buffer[];
 }
@@ -14,10 +14,7 @@ export function createMonitoringAnswer(sandbox: { id: string; name: string }): M
   const logs: Buffer[] = [];
   const metrics: Buffer[] = [];
   return {
-    add(page) {
-      if (page.logs.length > 0) logs.unshift(toJsonItems(page.logs.map(toLogEntry)));
-      if (page.metrics.length > 0) metrics.unshift(toJsonItems(page.metrics.map(toMetricPoint)));
-    },
+    add: (page) => addOlder(logs, page.logs.map(toLogEntry)) + addOlder(metrics, page.metrics.map(toMetricPoint)),
     toJson() {
       const head = `{"sandbox_id":${JSON.stringify(sandbox.id)},"sandbox_name":${JSON.stringify(sandbox.name)},"logs":[`;
       return [
@@ -31,9 +28,12 @@ export function createMonitoringAnswer(sandbox: { id: string; name: string }): M
   };
 }
 
-/** The items of a JSON list, without its brackets. */
-function toJsonItems(items: readonly unknown[]): Buffer {
-  return Buffer.from(JSON.stringify(items).slice(1, -1));
+/** Adds items to the chunks of a JSON list, which has no brackets, and returns how many bytes they are. */
+function addOlder(list: Buffer[], items: readonly unknown[]): number {
+  if (items.length === 0) return 0;
+  const json = Buffer.from(JSON.stringify(items).slice(1, -1));
+  list.unshift(json);
+  return json.length;
 }
 
 const comma = Buffer.from(",");

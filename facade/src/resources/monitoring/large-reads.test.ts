@@ -1,14 +1,16 @@
 import { once } from "node:events";
-import { request as httpRequest, type IncomingMessage } from "node:http";
+import { request as httpRequest, IncomingMessage, ServerResponse } from "node:http";
+import { Socket } from "node:net";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { LogStream } from "@sandgate/proto/telemetry/v1/telemetry";
 import { until } from "@sandgate/test-support/until";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { apiToken, at, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../../test-platform.ts";
+import { createLargeReads, type LargeReads } from "./large-reads.ts";
 
-/** A sandbox's rows come on three pages; the second waits until the test opens the gate. */
-const pages = ["", "second", "third"];
-const linesOnPage = ['a "quoted" line\u001b', "b"];
+/** A sandbox's rows come on these pages; the second waits until the test opens the gate. */
+let pages: string[];
+let linesOnPage: string[];
 
 let platform: TestPlatform;
 let url: string;
@@ -19,6 +21,8 @@ let most: number;
 let failing: boolean;
 
 beforeEach(async () => {
+  pages = ["", "second", "third"];
+  linesOnPage = ['a "quoted" line\u001b', "b"];
   [gate, running, most, failing] = [Promise.withResolvers(), 0, 0, false];
   platform = await openTestPlatform({
     env: { SANDGATE_RATE_LIMIT: "0" },
@@ -30,16 +34,17 @@ beforeEach(async () => {
         async queryTelemetry(request) {
           expect(request.pageBytes).toBeGreaterThan(0);
           const page = pages.indexOf(request.pageToken);
+          const last = pages.length - 1;
           if (page === 1) {
             running += 1;
             most = Math.max(most, running);
             await gate.promise;
             if (failing) throw new DomainError("UPSTREAM_ERROR", "gone");
           }
-          if (page === 2) running -= 1;
+          if (page === last) running -= 1;
           return {
-            logs: linesOnPage.map((log) => ({ timestamp: at, stream: LogStream.STDOUT, log: `${2 - page} ${log}` })),
-            metrics: page === 2 ? [] : [{ timestamp: at, cpuUsage: 2 - page, memoryUsage: 4096 }],
+            logs: linesOnPage.map((log) => ({ timestamp: at, stream: LogStream.STDOUT, log: `${last - page} ${log}` })),
+            metrics: page === last ? [] : [{ timestamp: at, cpuUsage: last - page, memoryUsage: 4096 }],
             nextPageToken: pages[page + 1] ?? "",
           };
         },
@@ -140,4 +145,43 @@ test("an answer that its client doesn't take holds that user's turn, and nobody 
   } finally {
     for (const response of unread) response.destroy();
   }
+});
+
+describe("answers that are not sent yet", () => {
+  const largest = 34 * 1024 * 1024;
+  const { signal } = new AbortController();
+
+  /** Reads an answer of so many bytes, and returns its response, which is not sent. */
+  async function hold(reads: LargeReads, userId: string, bytes: number): Promise<ServerResponse> {
+    const response = new ServerResponse(new IncomingMessage(new Socket()));
+    await reads.run({ userId, response, signal, read: async (take) => take(bytes) });
+    return response;
+  }
+
+  test("are counted by their bytes, of all users together", async () => {
+    const reads = createLargeReads();
+    const held: ServerResponse[] = [];
+    for (let i = 0; i < 6; i += 1) held.push(await hold(reads, `user ${Math.floor(i / 2)}`, largest));
+    const refused = { reason: "RATE_LIMITED", retryAfterSeconds: 5 };
+    await expect(hold(reads, "another", 1)).rejects.toMatchObject(refused);
+    held[0]?.destroy();
+    await until(() => hold(reads, "another", largest));
+    await expect(hold(reads, "one more", 1)).rejects.toMatchObject(refused);
+  });
+
+  test("are not counted by their number", async () => {
+    const reads = createLargeReads();
+    for (let i = 0; i < 100; i += 1) await hold(reads, `user ${i}`, 1024);
+  });
+});
+
+test("an answer that is full ends, with the newest rows, though escaped lines have many more bytes than they had", async () => {
+  gate.resolve();
+  pages = Array.from({ length: 100 }, (_, i) => (i === 0 ? "" : `${i}`));
+  linesOnPage = ["\u0001".repeat(256 * 1024)];
+  const response = await read();
+  expect(response.status).toBe(200);
+  const { logs } = JSON.parse(await response.text());
+  expect(logs).toHaveLength(22);
+  expect(logs.at(-1).log).toMatch(/^99 /);
 });

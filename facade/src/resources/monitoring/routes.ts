@@ -61,22 +61,21 @@ export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger
         const { id, name } = await findSandbox(request, request.params.sandbox_id);
         const { since, until } = windowOf(query);
         const answer = createMonitoringAnswer({ id, name });
-        /** Returns the next page's token, empty after the last. */
-        const readPage = async (pageToken: string): Promise<string> => {
+        /** Returns the page's bytes in the answer, and the next page's token, empty after the last. */
+        const readPage = async (pageToken: string): Promise<{ bytes: number; next: string }> => {
           const asked = { since: toTimestamp(since), until: toTimestamp(until), limit: query.limit };
           const page = await telemetry.queryTelemetry(
             { sandboxId: id, ...asked, ...readSelection(query), pageBytes, pageToken },
             callFor(request, { signal }),
           );
-          answer.add(page);
-          return page.nextPageToken;
+          return { bytes: answer.add(page), next: page.nextPageToken };
         };
-        const second = await readPage("");
-        const readOlder = async () => {
-          for (let token = second; token !== ""; ) token = await readPage(token);
+        const first = await readPage("");
+        const readOlder = async (hold: (bytes: number) => boolean) => {
+          for (let page = first; hold(page.bytes) && page.next !== ""; ) page = await readPage(page.next);
         };
         const { user } = signedInOf(request);
-        if (second !== "") await largeReads.run({ userId: user.id, response: reply.raw, signal, read: readOlder });
+        if (first.next !== "") await largeReads.run({ userId: user.id, response: reply.raw, signal, read: readOlder });
         return sendJson(reply, answer.toJson());
       } finally {
         stop();

@@ -29,7 +29,7 @@ export const MonitoringQuery = Type.Object({
     minimum: 1,
     default: 500,
     description:
-      "The maximum number of log rows and of metric rows. The newest ones are returned; fewer when lines come to more than 31 MiB.",
+      "The maximum number of log rows and of metric rows. The newest ones are returned; fewer when these come to more than 31 MiB.",
   }),
   stream,
   include,

@@ -1,9 +1,11 @@
 import type { Violation } from "@sandgate/kit/base/domain-error";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { OutputStream, type Process } from "@sandgate/proto/helper/v1/process";
 import { ProcessService, type RunCommandResponse } from "@sandgate/proto/sandbox/v1/processes";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { inSandbox } from "../../pipeline/errors/in-sandbox.ts";
+import { createAnswerBudget } from "../../pipeline/limits/answer-budget.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
@@ -11,7 +13,6 @@ import { SandboxParams } from "../sandboxes/schemas.ts";
 import { eventStream, eventsDescription, sendProcessEvents, toServerEvents, wantsEvents } from "./events.ts";
 import { checkCommand, fromCommand, toBodyError, toProcess } from "./mapping.ts";
 import { outputBrokeOff } from "./output.ts";
-import { createOutputBudget } from "./output-budget.ts";
 import { ExecBody, ExecHeaders, ExecResult } from "./schemas.ts";
 
 const { method: rpc } = ProcessService;
@@ -23,7 +24,15 @@ const callGraceMs = 30_000;
 
 export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
   const { processes } = clients;
-  const budget = createOutputBudget();
+  const budget = createAnswerBudget({
+    ofUser: 32 * mebibyte,
+    inProcess: 128 * mebibyte,
+    messages: {
+      ofUser: "Your commands have too much output that is not sent yet.",
+      inProcess: "Commands have too much output that is not sent yet.",
+      hint: "Take the output as a stream, with Accept: text/event-stream, or lower max_output_bytes.",
+    },
+  });
 
   app.post(
     "/sandboxes/:sandbox_id/exec",

@@ -1,14 +1,11 @@
 import type { ServerResponse } from "node:http";
 import { finished } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { mebibyte } from "@sandgate/kit/base/sizes";
 
-/** Output that answers of this process hold until they are sent, and those of a user: one of the largest size. */
-const most = { ofUser: 32 * mebibyte, inProcess: 128 * mebibyte };
 const retryAfterSeconds = 5;
 
-/** The memory that output takes which is answered as a whole. */
-export interface OutputBudget {
+/** The memory that large answers take which are held as a whole until they are sent. */
+export interface AnswerBudget {
   /**
    * Returns what counts bytes of one answer, until that is sent or its client has left. Both throw RATE_LIMITED when
    * too much is held already.
@@ -16,7 +13,14 @@ export interface OutputBudget {
   open(userId: string, response: ServerResponse): (bytes: number) => void;
 }
 
-export function createOutputBudget(): OutputBudget {
+export function createAnswerBudget(o: {
+  /** Bytes that answers of a user hold at most, no less than one of the largest size. */
+  ofUser: number;
+  /** The same for all users of this process. */
+  inProcess: number;
+  /** What RATE_LIMITED says: of a user's answers, of all answers, and what to do. */
+  messages: { ofUser: string; inProcess: string; hint: string };
+}): AnswerBudget {
   const ofUsers = new Map<string, number>();
   let inProcess = 0;
 
@@ -29,8 +33,12 @@ export function createOutputBudget(): OutputBudget {
 
   function requireRoom(userId: string, bytes: number): void {
     const ofUser = (ofUsers.get(userId) ?? 0) + bytes;
-    if (ofUser > most.ofUser) throw tooMuch("Your commands have too much output that is not sent yet.");
-    if (inProcess + bytes > most.inProcess) throw tooMuch("Commands have too much output that is not sent yet.");
+    if (ofUser > o.ofUser) throw tooMuch(o.messages.ofUser);
+    if (inProcess + bytes > o.inProcess) throw tooMuch(o.messages.inProcess);
+  }
+
+  function tooMuch(message: string): DomainError {
+    return new DomainError("RATE_LIMITED", message, { hint: o.messages.hint, retryAfterSeconds });
   }
 
   return {
@@ -52,11 +60,4 @@ export function createOutputBudget(): OutputBudget {
       };
     },
   };
-}
-
-function tooMuch(message: string): DomainError {
-  return new DomainError("RATE_LIMITED", message, {
-    hint: "Take the output as a stream, with Accept: text/event-stream, or lower max_output_bytes.",
-    retryAfterSeconds,
-  });
 }
