@@ -227,11 +227,19 @@ describe("of an answer", () => {
   });
 });
 
-test("nothing listens: what the connection failed with is thrown", async () => {
+test("nothing listens: what the connection failed with is thrown, and the rest of the body is read", async () => {
   const server = await listen(() => {});
   closing.pop()?.();
   const proxy = await openProxy(server.port);
   expect((await fetch(proxy.url)).status).toBe(502);
+  // Many clients read nothing until they have sent everything.
+  const client = connect(proxy.port, "127.0.0.1");
+  const length = 32 * 1024 * 1024;
+  client.write(`POST / HTTP/1.1\r\nHost: box.example\r\nContent-Length: ${length}\r\n\r\n`);
+  await new Promise((sent) => client.write(Buffer.alloc(length), sent));
+  const [answer] = await once(client, "data");
+  expect(String(answer)).toMatch(/^HTTP\/1\.1 502 /);
+  client.destroy();
 });
 
 describe("bodies", () => {
@@ -318,6 +326,22 @@ describe("with an agent", () => {
     const proxy = await openProxy(server.port, { pool: { agent: openPortAgent(), key: "one" } });
     for (let times = 0; times < 5; times++) expect(await (await fetch(proxy.url)).text()).toBe("ok");
     expect(server.connections()).toBe(1);
+  });
+
+  test("answers without a body leave nothing on the connection", async () => {
+    const server = await answering("HTTP/1.1 204 No Content\r\n\r\n");
+    const connections: Socket[] = [];
+    const proxy = await openProxy(server.port, {
+      connect: () => connections[connections.push(connect(server.port, "127.0.0.1")) - 1] as Socket,
+      pool: { agent: openPortAgent(), key: "one" },
+    });
+    const listeners = [];
+    for (const method of ["GET", "GET", "HEAD", "GET"]) {
+      expect((await fetch(proxy.url, { method })).status).toBe(204);
+      listeners.push(connections[0]?.listenerCount("error"));
+    }
+    expect(connections).toHaveLength(1);
+    expect(new Set(listeners).size).toBe(1);
   });
 
   test("a request is repeated whose kept connection the server had closed, and none with a body is sent over one", async () => {

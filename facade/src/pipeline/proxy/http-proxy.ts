@@ -43,12 +43,16 @@ export interface ProxyTarget {
  */
 export async function proxyRequest(raw: IncomingMessage, response: ServerResponse, target: ProxyTarget): Promise<void> {
   receiveWithoutLimit(raw);
-  const { answer, rest } = await send(raw, response, target, false);
-  if (rest) {
-    rest.destroy();
-    throw notHttp(new Error("the server switches protocols unasked"));
+  try {
+    const { answer, rest } = await send(raw, response, target, false);
+    if (rest) {
+      rest.destroy();
+      throw notHttp(new Error("the server switches protocols unasked"));
+    }
+    await sendAnswer(raw, response, target, answer);
+  } finally {
+    linger(raw);
   }
-  await sendAnswer(raw, response, target, answer);
 }
 
 /**
@@ -154,18 +158,17 @@ async function sendAnswer(
   }
   response.flushHeaders();
   try {
-    if (endsWithConnection(answer)) failWithConnection(answer);
+    if (endsWithConnection(answer, raw)) failWithConnection(answer);
     await pipeline(answer, response, { signal: target.signal });
   } catch {
     // So that nobody takes it for the whole. The end of a whole one may abort the signal before this is told of it.
     if (!response.writableFinished) raw.socket.destroy();
-  } finally {
-    linger(raw);
   }
 }
 
 /** Whether only the end of its connection says where the body ends (RFC 9112, 6.3). */
-function endsWithConnection({ headers }: IncomingMessage): boolean {
+function endsWithConnection({ headers, statusCode }: IncomingMessage, { method }: IncomingMessage): boolean {
+  if (method === "HEAD" || statusCode === 204 || statusCode === 304) return false;
   return headers["content-length"] === undefined && headers["transfer-encoding"] === undefined;
 }
 
