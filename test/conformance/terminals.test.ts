@@ -401,5 +401,21 @@ describe.runIf(await requireSandboxHost())("processes and terminals", () => {
       const record = expectStatus(await box.target.get(`${path}/processes/${started.id}`, box.as()), 200);
       expect(record).toMatchObject({ state: "lost", exit_code: null });
     });
+    const lost = `${path}/processes/${started.id}`;
+    for (const answer of [
+      await box.target.post(`${lost}/signal`, { signal: "SIGTERM" }, box.as()),
+      await box.target.put(`${lost}/pty`, { cols: 80, rows: 24 }, box.as()),
+    ]) {
+      expectError(answer, "conflict");
+      expect(answer.body.error.message).toBe("The process has ended.");
+    }
+    const written = await fetch(`${box.target.url}${lost}/stdin`, {
+      method: "POST",
+      body: "input",
+      headers: { ...credential(), "content-type": "application/octet-stream" },
+    });
+    expect(written.status).toBe(409);
+    expectStatus(await box.target.post(`${lost}/tickets`, undefined, box.as()), 201);
+    expectStatus(await box.target.delete(lost, box.as()), 204);
   });
 });

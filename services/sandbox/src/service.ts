@@ -164,6 +164,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     metrics: openReconcilerMetrics(metrics, store.unfinished),
   });
 
+  const known = createKnownProcesses();
   const previews = { store, keyring, now: () => new Date() };
   return {
     routes(router) {
@@ -173,8 +174,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       );
       router.service(PortService, createPortHandlers({ ...previews, helpers }));
       router.service(ProcessService, {
-        ...createProcessHandlers({ helpers, connections, known: createKnownProcesses() }),
-        ...createTicketHandlers({ helpers, sandboxes: store.sandboxes, keyring }),
+        ...createProcessHandlers({ helpers, connections, known }),
+        ...createTicketHandlers({ helpers, known, sandboxes: store.sandboxes, keyring }),
       });
       router.service(PreviewService, createPreviewHandlers({ ...previews, store, use: uses }));
       router.service(

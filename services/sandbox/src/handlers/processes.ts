@@ -20,7 +20,7 @@ import { LRUCache } from "lru-cache";
 import { programOf } from "../domain/audited-uses.ts";
 import { checkCommand } from "../domain/commands.ts";
 import type { HelperConnections } from "../operations/helper-connections.ts";
-import { isConnectionLost, noSuchProcess } from "../operations/helper-errors.ts";
+import { isConnectionLost, processEnded } from "../operations/helper-errors.ts";
 import { boundProcess } from "../operations/helper-processes.ts";
 import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
 import { processIdOf } from "../operations/process-ids.ts";
@@ -197,7 +197,7 @@ export function createProcessHandlers(
 
     writeStdin({ sandbox, processId, offset, data, eof }, context) {
       return call(context, sandbox, async ({ client, within, findLost }) => {
-        if (findLost(processId)) throw noSuchProcess();
+        if (findLost(processId)) throw processEnded();
         const written = await client.writeStdin(
           { id: processId, data, eof, timeoutMs: BigInt(stdinMs), ...(offset !== undefined && { offset }) },
           within(stdinMs + callMs),
@@ -208,15 +208,16 @@ export function createProcessHandlers(
 
     signalProcess({ sandbox, processId, signal }, context) {
       return call(context, sandbox, async (used) => {
-        const { client, within, audited } = used;
+        if (used.findLost(processId)) throw processEnded();
         const noted = await uses.of(used, "process.signal", processId);
-        await audited(noted, () => client.signal({ id: processId, signal }, within(callMs)));
+        await used.audited(noted, () => used.client.signal({ id: processId, signal }, used.within(callMs)));
         return {};
       });
     },
 
     resizeTerminal({ sandbox, processId, terminal }, context) {
-      return call(context, sandbox, async ({ client, within }) => {
+      return call(context, sandbox, async ({ client, within, findLost }) => {
+        if (findLost(processId)) throw processEnded();
         const { cols, rows } = requireGiven(terminal);
         await client.resize({ id: processId, cols, rows }, within(callMs));
         return {};
@@ -272,6 +273,7 @@ interface Used extends SandboxHelper {
   within(ms: number): { signal: AbortSignal; timeoutMs: number };
   /** Remembers the process. Throws UPSTREAM_ERROR for one that can't be, or that isn't the one with this id. */
   note(told: Process | undefined, id?: string): Process;
+  /** One that is lost, of which the helper doesn't know. */
   findLost(processId: string): Process | undefined;
 }
 

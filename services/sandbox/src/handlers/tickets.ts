@@ -7,6 +7,7 @@ import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { ProcessService as HelperProcessService } from "@sandgate/proto/helper/v1/process";
 import type { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
+import type { KnownProcesses } from "../operations/known-processes.ts";
 import type { SandboxHelpers } from "../operations/sandbox-helpers.ts";
 import type { Sandboxes } from "../store/sandboxes.ts";
 
@@ -29,6 +30,7 @@ interface Ticket {
 /** What answers for tickets of processes. */
 export function createTicketHandlers(o: {
   helpers: SandboxHelpers;
+  known: KnownProcesses;
   sandboxes: Pick<Sandboxes, "find">;
   keyring: Keyring;
   now?: () => Date;
@@ -47,9 +49,12 @@ export function createTicketHandlers(o: {
 
   return {
     createTicket({ sandbox: idOrName, processId, holder }, context) {
-      return o.helpers.call(context, idOrName, async ({ sandbox, transport, signal }) => {
-        const helper = createClient(HelperProcessService, transport);
-        await helper.getProcess({ id: processId }, { signal, timeoutMs: callMs });
+      return o.helpers.call(context, idOrName, async ({ sandbox, info, transport, signal }) => {
+        // One that is lost can be attached to as one that has ended.
+        if (!o.known.findLost(sandbox.id, info.instanceId).some(({ id }) => id === processId)) {
+          const helper = createClient(HelperProcessService, transport);
+          await helper.getProcess({ id: processId }, { signal, timeoutMs: callMs });
+        }
         const expiresAt = addMs(now(), lifeMs);
         const ticket: Ticket = {
           id: newId(),

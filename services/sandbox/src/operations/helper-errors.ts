@@ -49,7 +49,7 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
     case Reason.PROCESS_NOT_FOUND:
       return noSuchProcess(cause);
     case Reason.PROCESS_ENDED:
-      return conflict("ESRCH", "The process has ended.");
+      return processEnded(cause);
     case Reason.TOO_MANY_PROCESSES:
       return conflict("EAGAIN", "64 processes run in the sandbox already.", "Wait for one to end, or end one.");
     case Reason.CWD_NOT_A_DIRECTORY:
@@ -144,7 +144,11 @@ const errnoHints: Partial<Record<string, string>> = {
   EROFS: "That part of the sandbox can't be written to.",
 };
 
-export function noSuchProcess(cause?: unknown): DomainError {
+export function processEnded(cause?: unknown): DomainError {
+  return new DomainError("CONFLICT", "The process has ended.", { errno: "ESRCH", cause });
+}
+
+function noSuchProcess(cause: unknown): DomainError {
   return new DomainError("NOT_FOUND", "The sandbox has no such process.", {
     hint: "List them with GET /sandboxes/{sandbox_id}/processes. The last 1,000 that ended are kept.",
     cause,
