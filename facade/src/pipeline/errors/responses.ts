@@ -31,6 +31,9 @@ const bodyIssues: Record<string, string> = {
   ECONNRESET: "must be complete",
 };
 
+/** How long a client may take to read the response to what can't be read, and to end its side. */
+const closeMs = 5_000;
+
 export function createErrorResponder(o: {
   docsUrl: () => string;
   headers: SecurityHeaders;
@@ -115,6 +118,9 @@ export function createErrorResponder(o: {
           body,
         ].join("\r\n"),
       );
+      // Its client may keep its own side open, and what it has sent with it.
+      const late = setTimeout(() => socket.destroy(), closeMs).unref();
+      socket.once("close", () => clearTimeout(late));
     },
   };
 }
