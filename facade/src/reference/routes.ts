@@ -81,7 +81,10 @@ export async function referenceRoutes(
   );
 
   app.get("/docs/reference.js", { config: { rules }, schema: { hide: true } }, async (request, reply) => {
-    script ??= readReferenceScript();
+    script ??= readReferenceScript().catch((error: unknown) => {
+      script = undefined;
+      throw error;
+    });
     reply.header("cache-control", "public, max-age=3600");
     return sendCompressed(request, reply, "text/javascript", await script);
   });
