@@ -311,6 +311,25 @@ test("a watch that broke off says that changes may be lost, and goes on", async 
   await watch.closed;
 });
 
+test.each([
+  ["that lasted a while each time is opened again", 61_000],
+  ["that ends at once again and again is given up", 0],
+])("a stream without anything new %s", async (_, lastingMs) => {
+  const exit = { type: "exit", offset: 0, process: { id: "p", exit_code: 0 } };
+  answer = (response, count) => {
+    if (count <= 2) return void send(response, 200, { id: "p" });
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.end(count < 10 ? ": nothing new\n\n" : `id: 0\nevent: exit\ndata: ${JSON.stringify(exit)}\n\n`);
+  };
+  const { commands } = await sandgate.sandboxes.get("s");
+  const process = await commands.connect("p");
+  let nowMs = 0;
+  vi.spyOn(performance, "now").mockImplementation(() => (nowMs += lastingMs));
+  const event = process.events().next();
+  if (lastingMs === 0) await expect(event).rejects.toBeInstanceOf(ConnectionFailed);
+  else expect(await event).toMatchObject({ value: { type: "exit" } });
+});
+
 test("where there is no WebSocket, what needs one says so before it begins anything", async () => {
   answer = (response) => send(response, 200, { id: "s" });
   const sandbox = await sandgate.sandboxes.get("s");

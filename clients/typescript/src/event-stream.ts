@@ -1,5 +1,5 @@
 import { ConnectionFailed } from "./errors.ts";
-import { delay } from "./time.ts";
+import { delay, steadyMs } from "./time.ts";
 
 /** A server-sent event. */
 export interface ServerEvent {
@@ -29,6 +29,7 @@ export async function* followEvents(o: {
   const { open, isLast, mayReopen, signal } = o;
   let { lastId } = o;
   for (let failures = 0; ; failures++) {
+    const openedMs = performance.now();
     const connection = new AbortController();
     const either = signal ? AbortSignal.any([signal, connection.signal]) : connection.signal;
     let cause: unknown;
@@ -49,6 +50,7 @@ export async function* followEvents(o: {
       connection.abort();
     }
     if (mayReopen && !(await mayReopen(lastId))) return;
+    if (performance.now() - openedMs > steadyMs) failures = 0;
     if (failures >= maxFailures) throw new ConnectionFailed("A stream broke off again and again.", { cause });
     await delay(firstDelayMs * 2 ** failures * (0.5 + Math.random() / 2), signal);
   }

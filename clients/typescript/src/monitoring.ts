@@ -4,7 +4,7 @@ import { followEvents } from "./event-stream.ts";
 import { type CallOptions, fillPath, type Http } from "./http.ts";
 import { toCamelCase } from "./names.ts";
 import type { LogEntry, MetricPoint, SandboxState } from "./records.ts";
-import { delay, withResolvers } from "./time.ts";
+import { delay, steadyMs, withResolvers } from "./time.ts";
 
 export type Moment = Date | string;
 
@@ -137,6 +137,7 @@ async function* followRows<Row extends { timestamp: string; log?: string }>(
       }
       if (failures > maxFailures) throw new ConnectionFailed("A stream broke off again and again.");
       failures += 1;
+      const openedMs = performance.now();
       const opened = withResolvers();
       const live = streamRows<Row>(source, kind, { signal: end.signal, onOpen: opened.resolve });
       let next = live.next();
@@ -152,6 +153,7 @@ async function* followRows<Row extends { timestamp: string; log?: string }>(
         since = row.value.timestamp;
         if (seen.add(row.value)) yield row.value;
       }
+      if (performance.now() - openedMs > steadyMs) failures = 0;
     }
   } catch (error) {
     if (!end.hasEnded) throw error;

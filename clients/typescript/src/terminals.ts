@@ -4,7 +4,7 @@ import { ConnectionFailed, SandgateError } from "./errors.ts";
 import { type CallOptions, fillPath, type Http, queryOf, requireWebSocket } from "./http.ts";
 import type { Process } from "./process.ts";
 import type { ProcessRecord } from "./records.ts";
-import { delay } from "./time.ts";
+import { delay, steadyMs } from "./time.ts";
 
 export interface TerminalOptions {
   /** 80 by default. */
@@ -142,9 +142,11 @@ export class Terminal {
     let failures = 0;
     while (!signal.aborted) {
       const before = this.#offset;
+      const openedMs = performance.now();
       const isOver = await this.#attach();
       if (isOver || signal.aborted) return;
-      failures = this.#offset > before ? 0 : failures + 1;
+      const isNew = this.#offset > before || performance.now() - openedMs > steadyMs;
+      failures = isNew ? 0 : failures + 1;
       if (failures > maxFailures) throw new ConnectionFailed("The terminal's connection broke off again and again.");
       this.#options.onConnection?.(false);
       await delay(Math.min(maxDelayMs, firstDelayMs * 2 ** failures), signal).catch(() => {});

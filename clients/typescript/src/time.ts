@@ -1,3 +1,6 @@
+/** A connection that lasted so long has not merely failed again, even if nothing came. */
+export const steadyMs = 60_000;
+
 /** Waits; throws the signal's reason when it aborts. */
 export function delay(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

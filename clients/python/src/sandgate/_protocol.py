@@ -31,6 +31,8 @@ WAIT_GRACE_SECONDS = 15
 #: The server sends a comment every 15 s, so a stream that is silent for longer than this has broken off.
 SILENT_SECONDS = 45.0
 MAX_RETRIES = 3
+#: A connection that lasted so long has not merely failed again, even if nothing came.
+STEADY_SECONDS = 60.0
 #: The API takes 512 KiB of JSON, in which three bytes are four characters.
 MAX_INLINE_INPUT = 384 * 1024
 MAX_INPUT_CHUNK = 256 * 1024

@@ -11,6 +11,7 @@ from .._protocol import (
     ATTEMPT_SECONDS,
     MAX_RETRIES,
     SILENT_SECONDS,
+    STEADY_SECONDS,
     Event,
     EventParser,
     Request,
@@ -169,6 +170,7 @@ class AsyncHttp:
         stop = stop or Stop()
         failures = 0
         while not stop.is_set:
+            opened_at = monotonic()
             response = await self.open(open_stream(last_id))
             cause: Exception | None = None
             try:
@@ -184,7 +186,7 @@ class AsyncHttp:
                 await response.aclose()
             if stop.is_set:
                 return
-            failures += 1
+            failures = 1 if monotonic() - opened_at > STEADY_SECONDS else failures + 1
             if failures > MAX_RETRIES:
                 raise ConnectionFailed("A stream broke off again and again.") from cause
             await sleep(retry_delay(failures - 1))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime, timezone
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -10,6 +11,7 @@ import httpx
 from .._protocol import (
     MAX_RETRIES,
     PAGE_SIZE,
+    STEADY_SECONDS,
     Moment,
     Request,
     SeenRows,
@@ -94,6 +96,7 @@ class Readings(Generic[Row]):
                     raise ConnectionFailed("A stream broke off again and again.")
                 else:
                     failures += 1
+                    opened_at = monotonic()
                     response = await self._open(last_id)
                     try:
                         if last_id is None:
@@ -119,6 +122,8 @@ class Readings(Generic[Row]):
                         pass
                     finally:
                         await response.aclose()
+                    if monotonic() - opened_at > STEADY_SECONDS:
+                        failures = 0
                 state = await self._state()
         finally:
             await watching.stop()
