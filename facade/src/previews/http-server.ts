@@ -1,4 +1,5 @@
 import { createServer, type RequestListener, type Server } from "node:http";
+import { JoinedRequest } from "../pipeline/limits/joined-bytes.ts";
 import { isWebSocketRequest, type Upgrades } from "../pipeline/live/web-sockets.ts";
 import type { PreviewServer } from "./server.ts";
 
@@ -16,6 +17,7 @@ export function openHttpServer(o: {
   const { handler, previews, upgrades } = o;
   const server = createServer(
     {
+      IncomingMessage: JoinedRequest,
       // Node's own refusal of a request without a Host would not have the body of our errors.
       requireHostHeader: false,
       headersTimeout: receiveTimeoutMs,

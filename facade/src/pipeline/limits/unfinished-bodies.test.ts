@@ -1,12 +1,28 @@
 import { once } from "node:events";
 import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
+import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { apiToken, openTestPlatform, type TestPlatform } from "../../test-platform.ts";
+import type { RoutePlugin } from "../route.ts";
+
+/** Answers with the sizes of the chunks in which it gets a body. */
+const sizesRoute: RoutePlugin = async (app) => {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", async (_request: unknown, body: AsyncIterable<Buffer>) => {
+    const sizes = [];
+    for await (const chunk of body) sizes.push(chunk.length);
+    return sizes;
+  });
+  app.post("/sizes", { config: { rules: { rpc: "none" } } }, (request, reply) => reply.send(request.body));
+};
 
 let platform: TestPlatform;
 let url: string;
 beforeAll(async () => {
-  platform = await openTestPlatform({ env: { SANDGATE_RATE_LIMIT: "0", SANDGATE_SIGNIN_RATE_LIMIT: "0" } });
+  platform = await openTestPlatform({
+    env: { SANDGATE_RATE_LIMIT: "0", SANDGATE_SIGNIN_RATE_LIMIT: "0" },
+    moreRoutes: [sizesRoute],
+  });
   url = await platform.listen();
 });
 afterAll(() => platform.close());
@@ -47,6 +63,21 @@ test("a connection goes on after a body that was refused", async () => {
     expect(await answerOf(sent)).toEqual({ status: 422, code: "validation_error" });
   }
   agent.destroy();
+});
+
+test("a body of many small chunks is kept as few", async () => {
+  const sent = request(`${url}/sizes`, { method: "POST", headers: { "content-type": "text/plain" }, agent: false });
+  for (let at = 0; at < 100; at++) {
+    sent.write("x".repeat(500));
+    await setImmediate();
+  }
+  sent.end();
+  const [answer]: IncomingMessage[] = await once(sent, "response");
+  let text = "";
+  for await (const chunk of answer ?? []) text += chunk;
+  const sizes: number[] = JSON.parse(text);
+  expect(sizes.reduce((sum, size) => sum + size, 0)).toBe(50_000);
+  for (const size of sizes.slice(0, -1)) expect(size).toBeGreaterThanOrEqual(4 * 1024);
 });
 
 test("bodies that stay unfinished hold no more than their share, and give it back", async () => {

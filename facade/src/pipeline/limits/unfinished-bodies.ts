@@ -2,6 +2,7 @@ import { pipeline, Transform } from "node:stream";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { networksOf } from "@sandgate/kit/base/networks";
 import type { FastifyInstance } from "fastify";
+import { JoinedBytes, largeBytes } from "./joined-bytes.ts";
 
 /**
  * The largest body of a route that anyone may call, in bytes. Bodies up to it are not counted: the number of
@@ -34,9 +35,13 @@ export function limitUnfinishedBodies(
       else byAddress.delete(address);
       return ofThis <= ofAddress && total <= inAll;
     };
+    const joined = new JoinedBytes();
     const counted = new Transform({
       transform(chunk: Buffer, _encoding, next) {
-        if (hold(chunk.length)) return next(null, chunk);
+        if (hold(chunk.length)) {
+          joined.add(chunk);
+          return next(null, joined.length < largeBytes ? undefined : joined.take());
+        }
         next(
           new DomainError("RATE_LIMITED", "Too many large requests are being received.", {
             hint: "Send fewer large requests at once.",
@@ -44,6 +49,7 @@ export function limitUnfinishedBodies(
           }),
         );
       },
+      flush: (next) => next(null, joined.take()),
     });
     pipeline(payload, counted, () => void hold(-held));
     // What is left of a body that was refused is in the way of the connection's next request.
