@@ -25,6 +25,9 @@ const heartbeatMs = 15_000;
 /** The largest message that a client may send. */
 const maxMessageBytes = 1024 * 1024;
 
+/** What a frame that waits counts beside its bytes, since each is kept as objects that take more than a few of them. */
+export const frameBytes = 1_024;
+
 export interface WebSocketRoute {
   url: string;
   config: NonNullable<RouteOptions["config"]>;

@@ -2,6 +2,7 @@ import type { CallOptions, Client } from "@connectrpc/connect";
 import { hasReason, invalid } from "@sandgate/kit/base/domain-error";
 import type { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import type { WebSocket } from "ws";
+import { frameBytes } from "../../pipeline/live/web-sockets.ts";
 import { fromSignalName, toProcess } from "./mapping.ts";
 import { outputBrokeOff, pieceOf } from "./output.ts";
 
@@ -10,8 +11,6 @@ const inputByte = 0;
 const outputBytes = { stdout: Buffer.of(1), pty: Buffer.of(1), stderr: Buffer.of(2) };
 /** What may wait to be sent before no more output is read, and to be passed on before no more frames are. */
 const maxWaitingBytes = 256 * 1024;
-/** What a frame that waits counts beside its bytes, since each is kept as objects that take more than a few of them. */
-const frameBytes = 1_024;
 /** As the contract allows. */
 const maxWriteBytes = 1024 * 1024;
 const maxSize = 1_000;
