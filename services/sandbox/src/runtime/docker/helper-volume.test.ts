@@ -8,8 +8,8 @@ import { createHelperVolume, type HelperVolume } from "./helper-volume.ts";
 
 interface FakeEngine {
   helperVolume: HelperVolume;
-  /** When each volume was created, and the images of the containers that filled it. */
-  volumes: Map<string, { createdAt: string; filledBy: string[] }>;
+  /** The labels of each volume, when it was created, and the images of the containers that filled it. */
+  volumes: Map<string, { labels?: object; createdAt: string; filledBy: string[] }>;
   stop(): void;
 }
 
@@ -22,17 +22,18 @@ async function openFake(folder: string): Promise<FakeEngine> {
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url ?? "", "http://localhost");
     const body = await text(request);
-    const read = () => JSON.parse(body) as { Name: string; Image: string };
+    const read = () => JSON.parse(body) as { Name: string; Image: string; Labels: object };
     if (pathname.endsWith("/info")) return answer(response, 200, { Architecture: "x86_64" });
     if (pathname.endsWith("/volumes")) return answer(response, 200, { Volumes: [] });
     if (pathname.endsWith("/volumes/create")) {
-      const { Name: name } = read();
-      if (!volumes.has(name)) volumes.set(name, { createdAt: "2026-01-01T00:00:00Z", filledBy: [] });
+      const { Name: name, Labels: labels } = read();
+      if (!volumes.has(name)) volumes.set(name, { labels, createdAt: "2026-01-01T00:00:00Z", filledBy: [] });
       return answer(response, 201, { Name: name });
     }
     if (pathname.includes("/volumes/")) {
       const volume = volumes.get(pathname.split("/").at(-1) ?? "");
-      return volume ? answer(response, 200, { CreatedAt: volume.createdAt }) : answer(response, 404);
+      if (!volume) return answer(response, 404);
+      return answer(response, 200, { Labels: volume.labels ?? null, CreatedAt: volume.createdAt });
     }
     if (pathname.endsWith("/containers/create")) {
       image = read().Image;
@@ -63,6 +64,10 @@ test("a volume that was removed is filled again, also where the engine has made 
   expect(volumes.get(name)?.filledBy).toEqual(["one"]);
   volumes.clear();
   expect(await helperVolume.require("three")).toBe(name);
+  expect(volumes.get(name)?.filledBy).toEqual(["three"]);
+  // Before Docker 23 the time is that of the last fill, also by another process.
+  Object.assign(volumes.get(name) ?? {}, { createdAt: "2026-01-01T12:00:00Z" });
+  expect(await helperVolume.require("other")).toBe(name);
   expect(volumes.get(name)?.filledBy).toEqual(["three"]);
   volumes.set(name, { createdAt: "2026-01-02T00:00:00Z", filledBy: [] });
   await Promise.all(["four", "four", "four"].map(helperVolume.require));

@@ -2,11 +2,14 @@ import { buffer } from "node:stream/consumers";
 import { installationLabels, installationSelector } from "@sandgate/container-labels";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
+import { newId } from "@sandgate/kit/base/ids";
 import { pack } from "tar-stream";
 import { type HelperProgram, readHelperProgram } from "../helper-program.ts";
 import { helperFolder } from "../operations.ts";
 import { isImageMissing } from "./image-check.ts";
 
+/** Tells the volume from a later one of its name, which the engine makes for a container where it is gone. */
+const madeLabel = "sandgate.io/made";
 /** Of filling the volume, each after another process was quicker. */
 const attempts = 10;
 
@@ -22,8 +25,8 @@ export interface HelperVolume {
 /** The volume as it was when it was filled. */
 interface Filled {
   name: string;
-  /** Tells it from a later one of its name, which the engine makes for a container where it is gone. */
-  createdAt: string | undefined;
+  /** The value of its label, or for one that the engine made its time, which a fill changes before Docker 23. */
+  made: string | undefined;
 }
 
 /** A volume for each build of the helper, since running sandboxes keep theirs. */
@@ -37,11 +40,12 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
     const name = `${o.prefix}${program.sha256.slice(0, 12)}`;
     await removeOthers(name);
     const labels = installationLabels(installationId);
-    await callEngine((abortSignal) => engine.createVolume({ Name: name, Labels: labels, abortSignal }));
+    const made = { ...labels, [madeLabel]: newId() };
+    await callEngine((abortSignal) => engine.createVolume({ Name: name, Labels: made, abortSignal }));
     const archive = await archiveOf(program);
     for (let attempt = 1; ; attempt++) {
       const failure = await put(archive, { name, reference, labels });
-      if (!failure) return { name, createdAt: await findCreation(name) };
+      if (!failure) return { name, made: await findMade(name) };
       if (attempt === attempts) throw failure;
     }
   }
@@ -99,12 +103,13 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
   }
 
   /** Undefined: there is no such volume. */
-  async function findCreation(name: string): Promise<string | undefined> {
+  async function findMade(name: string): Promise<string | undefined> {
     // The client's types lack the time.
-    const inspecting: Promise<{ Name: string; CreatedAt?: string }> = callEngine((abortSignal) =>
-      engine.getVolume(name).inspect({ abortSignal }),
+    const inspecting: Promise<{ Labels: Record<string, string> | null; CreatedAt?: string }> = callEngine(
+      (abortSignal) => engine.getVolume(name).inspect({ abortSignal }),
     );
-    return (await ignoreStatus([404], inspecting))?.CreatedAt;
+    const volume = await ignoreStatus([404], inspecting);
+    return volume?.Labels?.[madeLabel] ?? volume?.CreatedAt;
   }
 
   /** Undefined: that call's image is gone, which says nothing of another's. */
@@ -112,8 +117,8 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
     const filled = await by.catch((error: unknown) => {
       if (!isImageMissing(error)) throw error;
     });
-    const createdAt = filled && (await findCreation(filled.name));
-    return createdAt !== undefined && createdAt === filled?.createdAt ? filled : undefined;
+    const made = filled && (await findMade(filled.name));
+    return made !== undefined && made === filled?.made ? filled : undefined;
   }
 
   return {

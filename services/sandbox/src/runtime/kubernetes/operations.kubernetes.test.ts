@@ -2,6 +2,7 @@ import { EventEmitter } from "node:events";
 import { text } from "node:stream/consumers";
 import { type Api, ApiError } from "@sandgate/kubernetes-api/api";
 import { expect, test } from "vitest";
+import { HelperUnavailable } from "../helper-end.ts";
 import { createKubernetesOperations } from "./operations.kubernetes.ts";
 import type { Pod } from "./pod.ts";
 
@@ -54,6 +55,14 @@ test("asks for the helper in the sandbox's own container", async () => {
   expect(asked).toEqual([
     "/api/v1/namespaces/n/pods/sandgate-s1/exec?container=sandbox&stdin=true&stdout=true&stderr=true&command=%2F.sandgate%2Fhelper&command=dial",
   ]);
+});
+
+test("a node that can't be reached is not taken for a sandbox that can't start its helper", async () => {
+  const unreachable = failure("error dialing backend: dial tcp 10.0.0.7:10250: connect: connection refused");
+  await expect(open({ status: unreachable }).connect()).rejects.not.toBeInstanceOf(HelperUnavailable);
+  await expect(open({ status: unreachable }).connect()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+  const gone = failure('unable to upgrade connection: container not found ("sandbox")');
+  await expect(open({ status: gone }).connect()).rejects.toBeInstanceOf(HelperUnavailable);
 });
 
 test("a pod without a helper is a conflict that says what to do", async () => {

@@ -11,6 +11,9 @@ import { hasEnded, isGone } from "./states.ts";
 /** What runc and crun say of a program that isn't there, or that the node's processor can't run. */
 const noProgram = /no such file or directory|executable file not found|exec format error/i;
 
+/** How the API server says that it can't reach the kubelet of a pod's node. */
+const noKubelet = /dialing backend|dial tcp|connection re(fused|set)|i\/o timeout|no route to host/i;
+
 /** Operations in pods of a cluster. */
 export function createKubernetesOperations(o: {
   api: Api;
@@ -27,6 +30,11 @@ export function createKubernetesOperations(o: {
       return new DomainError("CONFLICT", "This platform gives sandboxes no helper, which commands and files need.", {
         hint: "Its operator has to set SANDGATE_HELPER_IMAGE. Sandboxes that are provisioned after that have one.",
         errno: "ENOSYS",
+      });
+    }
+    if (exitCode === null && noKubelet.test(words)) {
+      return new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's node can't be reached.", {
+        cause: new Error(words),
       });
     }
     return explainHelperEnd(isMissing ? 127 : exitCode, words);
