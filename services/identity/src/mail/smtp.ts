@@ -9,10 +9,10 @@ const smtpTimeoutMs = 15_000;
 const maxReplyBytes = 64 * 1024;
 
 /**
- * Servers answer "RCPT TO" too when they refuse the sender or the client (Postfix unless smtpd_delay_reject is off), by
- * their policy (RFC 3463, X.7) or for the sender's address (X.1.7, X.1.8). Such mails may be taken once that is mended.
+ * No such mailbox or host, or a mailbox that is disabled (RFC 3463). Without such a status the server may refuse the
+ * sender or the client, which servers do at "RCPT TO" too, and take the mail once that is mended.
  */
-const isAboutSender = /^\d{3}[ -]5\.(7|1\.[78])\b/;
+const isAboutRecipient = /^\d{3}[ -]5\.(1\.([1236]|10)|2\.1)\b/;
 
 /** Sends each mail to the server of this URL (smtp[s]://user:password@host:port). */
 export function createSmtpTransport(o: { url: string; from: string }): MailTransport {
@@ -38,5 +38,5 @@ function refusalOf(error: NodemailerError): RecipientRefused | undefined {
   const { command, responseCode: code, response = "", permanent = false } = error;
   // 421: the server is closing the connection, whatever the command.
   if (command !== "RCPT TO" || code === undefined || code === 421) return undefined;
-  return new RecipientRefused(code, { isPermanent: permanent && !isAboutSender.test(response), cause: error });
+  return new RecipientRefused(code, { isPermanent: permanent && isAboutRecipient.test(response), cause: error });
 }

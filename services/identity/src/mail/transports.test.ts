@@ -76,7 +76,7 @@ test("with an SMTP server mails are sent to it", async () => {
 
 test.each([
   ["550 5.1.1 No such user: ann@example.com", true],
-  ["550 No such user", true],
+  ["550 relay not permitted", false],
   ["452 4.2.2 The mailbox is full", false],
   ["554 5.7.1 Relay access denied", false],
   ["550 5.1.8 The sender's domain is unknown", false],
