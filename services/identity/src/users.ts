@@ -1,6 +1,6 @@
 /**
- * Makes users operators and removes second factors, for who can do so by no operator: a client of the admin server of
- * identity's process on this machine.
+ * Makes a user an operator or removes a second factor, when no operator can. It asks the admin server of identity's
+ * process on this machine.
  */
 import { askAdminServer, socketUsage } from "@sandgate/kit/process/admin-client";
 

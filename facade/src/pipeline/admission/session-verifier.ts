@@ -37,8 +37,8 @@ export interface SessionVerifier {
   /** Who the access token belongs to. Throws INVALID_TOKEN. */
   verify(token: string, requestId: string): Promise<SignedIn>;
   /**
-   * Checks whom a token that was verified before stands for again, and returns that for the next check. Throws
-   * INVALID_TOKEN when the session has ended or expired or the token's key was withdrawn.
+   * Checks again whom a verified token stands for. Pass the result to the next check. Throws INVALID_TOKEN when the
+   * session has ended or expired or the token's key was withdrawn.
    */
   confirm(signedIn: SignedIn, requestId: string): Promise<SignedIn>;
   /** Ends the session at once. Identity's next answer may be older, and doesn't undo this. */

@@ -120,7 +120,8 @@ function checkReference(
   const reference = parseReference(image);
   const hostIssue = reference && findHostIssue(reference.host, allowed);
   if (reference === undefined) {
-    const issue = "must be an image reference such as ghcr.io/owner/name:tag, with up to 255 characters before the tag";
+    const issue =
+      "must be an image reference such as ghcr.io/owner/name:tag; its host (docker.io unless given) and name have up to 255 characters";
     violations.push({ field: "image", issue });
   } else if (hostIssue !== undefined) {
     violations.push({ field: "image", issue: hostIssue });

@@ -31,7 +31,10 @@ function refusalOf(error: RegistryError): DomainError {
     case "rate_limited":
     case "unreachable":
       return new DomainError("UPSTREAM_ERROR", error.message, {
-        hint: "Check the url, or try again once the registry answers.",
+        hint:
+          error.problem === "rate_limited"
+            ? "Try again later."
+            : "Check the url, or try again once the registry answers.",
         retryAfterSeconds: error.retryAfterSeconds,
         cause: error,
       });
