@@ -299,6 +299,22 @@ describe("bodies", () => {
     await expect.poll(() => [...server.sockets].every(({ destroyed }) => destroyed)).toBe(true);
   });
 
+  test("small chunks of an answer are joined while earlier ones are sent", async () => {
+    const server = await listen((socket) => {
+      socket.once("data", () => {
+        socket.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        socket.write("1\r\nx\r\n".repeat(100_000));
+        socket.write("0\r\n\r\n");
+      });
+    });
+    const proxy = await openProxy(server.port);
+    const answer = await exchange(proxy.port, `GET / HTTP/1.1\r\n${closeHeaders}\r\n`);
+    const [, body = ""] = answer.split("\r\n\r\n", 2);
+    const chunks = body.match(/[0-9a-f]+\r\nx+\r\n/g) ?? [];
+    expect(chunks.join("").replace(/[^x]/g, "")).toHaveLength(100_000);
+    expect(chunks.length).toBeLessThan(10_000);
+  });
+
   test("a client that leaves ends the request", async () => {
     const server = await listen((socket) => void socket.resume());
     const proxy = await openProxy(server.port);

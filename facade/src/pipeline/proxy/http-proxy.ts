@@ -1,8 +1,9 @@
 import { type Agent, type ClientRequestArgs, type IncomingMessage, request, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import type { Duplex } from "node:stream";
+import { type Duplex, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { largeBytes } from "../limits/joined-bytes.ts";
 import { receiveWithoutLimit } from "../limits/receive-limit.ts";
 import { linger } from "../live/bodies.ts";
 import type { PooledOptions } from "./agent.ts";
@@ -159,11 +160,24 @@ async function sendAnswer(
   response.flushHeaders();
   try {
     if (endsWithConnection(answer, raw)) failWithConnection(answer);
-    await pipeline(answer, response, { signal: target.signal });
+    await pipeline(answer, joinWrites(response), { signal: target.signal });
   } catch {
     // So that nobody takes it for the whole. The end of a whole one may abort the signal before this is told of it.
     if (!response.writableFinished) raw.socket.destroy();
   }
+}
+
+/** Writes to a response one at a time, and joins what comes meanwhile, of which small chunks would take far more memory. */
+function joinWrites(response: ServerResponse): Writable {
+  const joined = new Writable({
+    highWaterMark: largeBytes,
+    write: (chunk, _encoding, done) => void response.write(chunk, done),
+    writev: (parts, done) => void response.write(Buffer.concat(parts.map(({ chunk }) => chunk)), done),
+    final: (done) => void response.end(done),
+  });
+  response.once("close", () => joined.destroy());
+  if (response.destroyed) joined.destroy();
+  return joined;
 }
 
 /** Whether only the end of its connection says where the body ends (RFC 9112, 6.3). */

@@ -16,6 +16,8 @@ interface Received {
 /** How long a call may take to end once the server has ended its side. */
 const endMs = 1_000;
 const bufferBytes = 64 * 1024;
+/** HTTP answers that are read from it have the same, which small chunks fill with objects of some hundred bytes each. */
+const unreadBytes = 4 * 1024;
 /** Of one message. The contract takes more. */
 const maxPartBytes = 256 * 1024;
 
@@ -46,7 +48,7 @@ export class PortStream<Start = unknown> extends Duplex {
     start: Start,
     call: (requests: AsyncIterable<Sent<Start>>, options: CallOptions) => AsyncIterable<Received>,
   ) {
-    super({ allowHalfOpen: false, readableHighWaterMark: bufferBytes, writableHighWaterMark: bufferBytes });
+    super({ allowHalfOpen: false, readableHighWaterMark: unreadBytes, writableHighWaterMark: bufferBytes });
     this.#received = this.#receive(call(this.#send(start), { signal: this.#call.signal, timeoutMs: 0 }));
   }
 
