@@ -82,6 +82,12 @@ describe.runIf(await requireServer("docker", probeEngine))("sandgate mcp", () =>
     const parts = [first, second].map(({ text }) => text.slice(text.indexOf("\n") + 1).replace(/\n\[.*\]$/, ""));
     expect(parts.join("")).toBe(Array.from({ length: 10_000 }, (_, i) => `${i + 1}\n`).join(""));
     expect((await call("read_file", { sandbox: "long", path: "/tmp/runs" })).text).toBe("run\n");
+    const many = { sandbox: "long", command: "yes | head -c 5000000; truncate -s 4G /tmp/big" };
+    expect((await call("run_command", many)).text).toMatch(/\n\[4970000 more characters of 5000000; go on with/);
+    const late = await call("run_command", { ...many, offset: 4_000_000 });
+    expect(late.text).toMatch(/\n\[\d+ more characters of 5000000, which were not kept\]$/);
+    const part = await call("read_file", { sandbox: "long", path: "/tmp/big", offset: 7 });
+    expect(part.text).toBe(`${"\0".repeat(30_000)}\n[more of a file of 4294967296 bytes; go on with offset 30007]`);
     const slow = await call("run_command", { sandbox: "long", command: "echo begun; sleep 100", timeout_seconds: 1 });
     expect(slow).toMatchObject({ isError: true, text: expect.stringMatching(/^timed out.*\nbegun/) });
     expect(await call("read_file", { sandbox: "missing", path: "/a" })).toMatchObject({

@@ -72,7 +72,8 @@ async function runInTerminal(sandbox: Sandbox, o: ForegroundOptions): Promise<nu
   }
 }
 
-function exitCodeOf(process: ProcessRecord | undefined): number {
+/** Throws CommandTimedOut when its time was up, and a SandgateError when how it ended is not known. */
+export function exitCodeOf(process: ProcessRecord | undefined): number {
   if (process?.timedOut) {
     throw new CommandTimedOut("The command was ended when its time was up.", {
       exitCode: null,

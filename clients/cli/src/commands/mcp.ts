@@ -1,15 +1,18 @@
 import { readFile } from "node:fs/promises";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
-import { CommandTimedOut, type Sandbox, SandgateError } from "@sandgate/client";
+import { CommandTimedOut, type ProcessRecord, type Sandbox, SandgateError } from "@sandgate/client";
 import { z } from "zod";
 import { named } from "../args.ts";
 import { type Context, findSandbox } from "../context.ts";
+import { exitCodeOf } from "../foreground.ts";
 import { setUp } from "../setup.ts";
 
 /** More than this of an answer would fill an agent's context. */
 const maxCharacters = 30_000;
 const maxOutputs = 8;
+/** What is kept of each. */
+const maxKeptCharacters = 2 * 1024 * 1024;
 const defaultTimeoutSeconds = 120;
 const defaultImage = "default";
 
@@ -55,12 +58,35 @@ async function answer(work: () => Promise<Result>): Promise<Result> {
   }
 }
 
-/** A part of a text that fits, with a note on how to go on. */
-function cut(whole: string, offset: number, limit = maxCharacters): string {
-  const part = whole.slice(offset, offset + Math.min(limit, maxCharacters));
-  const end = offset + part.length;
-  if (end >= whole.length) return part;
-  return `${part}\n[${whole.length - end} more characters of ${whole.length}; go on with offset ${end}]`;
+/** A part of a text that fits, with a note on how to go on. `length` is how long the text was before its end was dropped. */
+function cut(kept: string, offset: number, limit = maxCharacters, length = kept.length): string {
+  const part = kept.slice(offset, offset + Math.min(limit, maxCharacters));
+  const end = Math.min(offset, kept.length) + part.length;
+  if (end >= length) return part;
+  const rest = `${length - end} more characters of ${length}`;
+  return `${part}\n[${rest}${end < kept.length ? `; go on with offset ${end}` : ", which were not kept"}]`;
+}
+
+/** Reads a part of a text that fits, and no more. */
+async function readPart(
+  texts: AsyncIterable<string>,
+  offset: number,
+  limit = maxCharacters,
+): Promise<{ part: string; isCut: boolean }> {
+  let part = "";
+  let toSkip = offset;
+  for await (const text of texts) {
+    part += text.slice(toSkip);
+    toSkip = Math.max(0, toSkip - text.length);
+    if (part.length > limit) return { part: part.slice(0, limit), isCut: true };
+  }
+  return { part, isCut: false };
+}
+
+async function* decode(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  for await (const chunk of bytes) yield decoder.decode(chunk, { stream: true });
+  yield decoder.decode();
 }
 
 const sandbox = z.string().describe("The sandbox's name or id");
@@ -157,8 +183,8 @@ function addCommandTool(server: McpServer, find: (name: string) => Promise<Sandb
       answer(async () => {
         const found = await find(o.sandbox);
         const key = JSON.stringify([found.id, o.command, o.cwd]);
-        const show = ({ head, output, isError }: Output) => ({
-          ...text(`${head}\n${cut(output, o.offset, o.limit)}`),
+        const show = ({ head, output, length, isError }: Output) => ({
+          ...text(`${head}\n${cut(output, o.offset, o.limit, length)}`),
           isError,
         });
         const kept = outputs.get(key);
@@ -176,7 +202,10 @@ function addCommandTool(server: McpServer, find: (name: string) => Promise<Sandb
 /** What a command printed on both streams, as it came. */
 interface Output {
   head: string;
+  /** The first of it. */
   output: string;
+  /** How many characters it printed. */
+  length: number;
   isError: boolean;
 }
 
@@ -185,17 +214,25 @@ async function runFor(
   o: { command: string; cwd?: string | undefined; timeout_seconds: number },
   signal: AbortSignal,
 ): Promise<Output> {
+  const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder(), pty: new TextDecoder() };
   let output = "";
+  let length = 0;
   const add = (part: string) => {
-    output += part;
+    output += part.slice(0, maxKeptCharacters - output.length);
+    length += part.length;
   };
+  let ended: ProcessRecord | undefined;
+  const timeoutMs = o.timeout_seconds * 1000;
+  for await (const event of commands.stream(o.command, { cwd: o.cwd, timeoutMs, signal })) {
+    if (event.type === "output") add(decoders[event.stream].decode(event.data, { stream: true }));
+    if (event.type === "exit") ended = event.process;
+  }
+  for (const decoder of Object.values(decoders)) add(decoder.decode());
   try {
-    const timeoutMs = o.timeout_seconds * 1000;
-    const { exitCode } = await commands.run(o.command, { cwd: o.cwd, timeoutMs, signal, onStdout: add, onStderr: add });
-    return { head: `exit code ${exitCode}`, output, isError: false };
+    return { head: `exit code ${exitCodeOf(ended)}`, output, length, isError: false };
   } catch (error) {
     if (!(error instanceof CommandTimedOut)) throw error;
-    return { head: `timed out after ${o.timeout_seconds} s`, output, isError: true };
+    return { head: `timed out after ${o.timeout_seconds} s`, output, length, isError: true };
   }
 }
 
@@ -211,7 +248,12 @@ function addFileTools(server: McpServer, find: (name: string) => Promise<Sandbox
     (o, { signal }) =>
       answer(async () => {
         const { files } = await find(o.sandbox);
-        return text(cut(await files.read(o.path, { signal }), o.offset, o.limit));
+        const bytes = await files.read(o.path, { format: "stream", signal });
+        const { part, isCut } = await readPart(decode(bytes), o.offset, o.limit);
+        if (!isCut) return text(part);
+        const { size } = await files.stat(o.path, { follow: true, signal });
+        const end = o.offset + part.length;
+        return text(`${part}\n[more of a file of ${size} bytes; go on with offset ${end}]`);
       }),
   );
   server.registerTool(
