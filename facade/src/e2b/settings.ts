@@ -33,7 +33,9 @@ export function checkE2bSettings({
     problems.push("SANDGATE_E2B_DOMAIN must not be below SANDGATE_PREVIEW_DOMAIN");
   }
   if (publicUrl !== undefined && URL.canParse(publicUrl) && e2bPlaceOf(new URL(publicUrl).host, e2bDomain)) {
-    problems.push("SANDGATE_PUBLIC_URL must not be on api., sandbox. or a port's host below SANDGATE_E2B_DOMAIN");
+    problems.push(
+      "SANDGATE_PUBLIC_URL must not be api.<domain>, sandbox.<domain> or a port's host, where <domain> is SANDGATE_E2B_DOMAIN",
+    );
   }
   return problems;
 }

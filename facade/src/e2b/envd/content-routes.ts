@@ -134,7 +134,7 @@ async function readParts(
   const contents: Readable[] = [];
   let writing: Promise<unknown> = Promise.resolve();
   const form = openForm(type);
-  // The form itself lets what came of a file end well.
+  // Otherwise the form would end a file that is cut off as if it were whole.
   form.on("error", (error: Error) => {
     for (const content of contents) content.destroy(error);
   });

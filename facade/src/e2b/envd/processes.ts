@@ -57,7 +57,7 @@ export function createProcessHandlers(o: {
   folders: Folders;
 }): ServiceImpl<typeof Process> {
   const { processes } = o.clients;
-  /** Of the inputs of a process one at a time, since an answer tells how much was taken of all of them together. */
+  /** One input of a process at a time in this facade, since an answer counts what was taken of all inputs together. */
   const inTurn = createFairLimit({ perKey: 1 });
 
   /** The running process that a request names. */
@@ -133,7 +133,7 @@ export function createProcessHandlers(o: {
     await inTurn(`${sandbox} ${process.id}`, () => writeAll(process, value, context), context.signal);
   }
 
-  /** Adds to what others have written. */
+  /** Writes after what others have written. */
   async function writeAll(
     { id: processId, stdinOpen }: ProcessRecord,
     data: Uint8Array,
@@ -216,7 +216,9 @@ export function createProcessHandlers(o: {
       const { id: processId, stdinOpen } = await find(selector, context);
       if (!stdinOpen) throw new ConnectError("stdin is not open", Code.FailedPrecondition);
       const { sandbox } = envdCallOf(context);
-      await processes.writeStdin({ sandbox, processId, eof: true }, optionsFor(context, { timeoutMs: inputTimeoutMs }));
+      const close = () =>
+        processes.writeStdin({ sandbox, processId, eof: true }, optionsFor(context, { timeoutMs: inputTimeoutMs }));
+      await inTurn(`${sandbox} ${processId}`, close, context.signal);
       return {};
     },
 

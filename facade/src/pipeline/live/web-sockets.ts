@@ -25,7 +25,7 @@ const heartbeatMs = 15_000;
 /** The largest message that a client may send. */
 const maxMessageBytes = 1024 * 1024;
 
-/** What a frame that waits counts beside its bytes, since each is kept as objects that take more than a few of them. */
+/** What a frame that waits counts beside its bytes: the objects that hold it take far more memory than a small frame. */
 export const frameBytes = 1_024;
 
 export interface WebSocketRoute {

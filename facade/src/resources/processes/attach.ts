@@ -32,29 +32,39 @@ export async function attach(socket: WebSocket, after: number, o: Attached): Pro
 }
 
 async function sendOutput(socket: WebSocket, after: number, { processes, ids, call }: Attached): Promise<void> {
+  const send = createSend(socket);
   const output = processes.readOutput({ ...ids, after: BigInt(after), follow: true }, { ...call(), timeoutMs: 0 });
   for await (const { event } of output) {
     if (!event) continue;
     if (event.event.case === "exit") {
-      await send(socket, JSON.stringify({ type: "exit", process: toProcess(event.event.value) }));
+      await send(JSON.stringify({ type: "exit", process: toProcess(event.event.value) }));
       return;
     }
     const piece = pieceOf(event);
     if (!piece) continue;
-    if ("gap" in piece) await send(socket, JSON.stringify({ type: "gap", bytes: piece.gap }));
-    else await send(socket, Buffer.concat([outputBytes[piece.stream], piece.bytes]));
+    if ("gap" in piece) await send(JSON.stringify({ type: "gap", bytes: piece.gap }));
+    else await send(Buffer.concat([outputBytes[piece.stream], piece.bytes]));
   }
   throw outputBrokeOff();
 }
 
-/** Waits for the client once much is on the way to it. One that answers no ping is cut off. */
-async function send(socket: WebSocket, frame: string | Buffer): Promise<void> {
-  const isWaiting = socket.bufferedAmount > maxWaitingBytes;
-  const sent = new Promise<void>((resolve, reject) => {
-    socket.send(frame, (error) => (error ? reject(error) : resolve()));
-  });
-  if (isWaiting) await sent;
-  else sent.catch(() => undefined);
+/** Sends frames. Waits for the client once much is on the way to it; one that answers no ping is cut off. */
+function createSend(socket: WebSocket): (frame: string | Buffer) => Promise<void> {
+  let unsent = 0;
+  return async (frame) => {
+    const isWaiting = unsent > maxWaitingBytes;
+    const bytes = frame.length + frameBytes;
+    unsent += bytes;
+    const sent = new Promise<void>((resolve, reject) => {
+      socket.send(frame, (error) => {
+        unsent -= bytes;
+        if (error) reject(error);
+        else resolve();
+      });
+    });
+    if (isWaiting) await sent;
+    else sent.catch(() => undefined);
+  };
 }
 
 /** Passes on what the client sends: input in its order, and beside it all else in its own. */
