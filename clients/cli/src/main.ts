@@ -10,6 +10,22 @@ const [name = "", ...args] = process.argv.slice(2);
 process.exitCode = await run(name, args);
 
 async function run(name: string, args: readonly string[]): Promise<number> {
+  const interrupted = new AbortController();
+  const { signal } = interrupted;
+  /** Ends the command, which still does what it has to at its end. */
+  const interrupt = (exitCode: number) => {
+    if (signal.aborted) return;
+    process.exitCode = exitCode;
+    interrupted.abort(new Error("Interrupted."));
+  };
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on("error", (error: NodeJS.ErrnoException) => {
+      // A reader such as `head` that has enough is no failure.
+      const isEnough = error.code === "EPIPE";
+      if (!isEnough && stream === process.stdout) say(`error: ${error.message}`);
+      interrupt(isEnough ? 0 : 1);
+    });
+  }
   if (name === "" || name === "help" || name === "--help" || name === "-h") {
     const { printHelp } = await import("./help.ts");
     await printHelp(args[0]);
@@ -20,25 +36,15 @@ async function run(name: string, args: readonly string[]): Promise<number> {
     await printVersion();
     return 0;
   }
-  const interrupted = new AbortController();
-  const { signal } = interrupted;
-  /** Ends the command, which still does what it has to at its end. */
-  const interrupt = (exitCode: number) => {
-    if (signal.aborted) return;
-    process.exitCode = exitCode;
-    interrupted.abort(new Error("Interrupted."));
-  };
+  let isAsked = false;
   const onSignal = (name: NodeJS.Signals) => {
     const exitCode = 128 + constants.signals[name];
-    // The second one doesn't wait for anything.
-    if (signal.aborted) process.exit(exitCode);
+    // The second one doesn't wait for anything. A closed terminal may send SIGHUP twice: its shell does, and the kernel.
+    if (isAsked && name !== "SIGHUP") process.exit(exitCode);
+    isAsked = true;
     interrupt(exitCode);
   };
   for (const name of endingSignals) process.on(name, onSignal);
-  for (const stream of [process.stdout, process.stderr]) {
-    // A reader such as `head` that has enough is no failure.
-    stream.on("error", (error: NodeJS.ErrnoException) => interrupt(error.code === "EPIPE" ? 0 : 1));
-  }
   try {
     const command = commands[name];
     if (command === undefined) throw new UsageError(`there is no command ${JSON.stringify(name)}`);

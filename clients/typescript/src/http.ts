@@ -321,7 +321,7 @@ function isUuid(text: string): boolean {
 export function fillPath(path: string, params: Record<string, string> = {}): string {
   return path.replace(/\{(\w+)\}/g, (_, name: string) => {
     const value = params[name] ?? "";
-    if (["", ".", ".."].includes(value)) throw new BadSettings(`${JSON.stringify(value)} is no ${name}.`);
+    if (["", ".", ".."].includes(value)) throw new BadSettings(`${name} must not be empty, "." or "..".`);
     return encodeURIComponent(value);
   });
 }

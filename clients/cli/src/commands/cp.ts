@@ -29,8 +29,14 @@ export async function run(args: readonly string[], signal: AbortSignal): Promise
     copied += count;
     status.show(`${bytes(copied)} copied`);
   };
-  const copy = { sandbox, recursive: values.recursive ?? false, signal, note };
-  await (source ? copyOut(copy, source.path, to) : copyIn(copy, from, remote.path)).finally(status.clear);
+  // When one file fails, those that are on their way end too.
+  const failed = new AbortController();
+  const either = AbortSignal.any([signal, failed.signal]);
+  const copy = { sandbox, recursive: values.recursive ?? false, signal: either, note };
+  await (source ? copyOut(copy, source.path, to) : copyIn(copy, from, remote.path)).finally(() => {
+    status.clear();
+    failed.abort();
+  });
   return 0;
 }
 
@@ -132,7 +138,7 @@ async function copyIn(copy: Copy, from: string, path: string): Promise<void> {
 async function forEach<T>(items: () => AsyncGenerator<T>, use: (item: T) => Promise<void>): Promise<void> {
   const running = new Set<Promise<void>>();
   for await (const item of items()) {
-    // One that failed stays, for its failure to end all where it is awaited below.
+    // One that failed stays, so that its failure is thrown below.
     const one = use(item).then(() => void running.delete(one));
     one.catch(() => {});
     running.add(one);

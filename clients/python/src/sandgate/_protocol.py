@@ -176,7 +176,7 @@ def fill_path(path: str, **params: object) -> str:
     as the one that deletes all."""
     for name, value in params.items():
         if value in (None, "", ".", ".."):
-            raise BadSettings(f"{value!r} is no {name}.")
+            raise BadSettings(f"{name} must not be empty, '.' or '..'.")
     return path.format(**{name: quote(str(value), safe="") for name, value in params.items()})
 
 
