@@ -2,21 +2,33 @@ import { Socket } from "node:net";
 import type { FastifyInstance } from "fastify";
 
 /**
- * Limits how long a client may take nothing of an answer, in ms: then its connection is cut, because the rest is held in
- * memory. What is sent while it comes (events, files, what servers in sandboxes answer) holds no more than a buffer, and
- * is limited where it is sent.
+ * Limits how long a client may take nothing of an answer, in ms, at most twice that: then its connection is cut, because
+ * the rest is held in memory. Events and files, which are sent while they come, have limits where they are sent; what
+ * servers in sandboxes answer has none, and holds no more than a buffer.
  */
 export function limitSending(app: FastifyInstance, { ms }: { ms: number }): void {
-  // Without a listener Node would cut any connection, also one on which another request waits for its answer.
-  app.addHook("onRequest", (_request, { raw }, done) => {
-    raw.on("timeout", (socket: Socket) => {
-      if (socket.writableLength > 0) socket.destroy();
-    });
-    done();
-  });
-  app.addHook("onSend", ({ raw: { socket } }, _reply, payload, done) => {
-    // Part of a large chunk that was taken counts as well. A request that a test injects has no connection.
-    if (socket instanceof Socket) socket.setTimeout(ms);
+  app.addHook("onSend", ({ raw: { socket } }, { raw }, payload, done) => {
+    // A request that a test injects has no connection.
+    if (socket instanceof Socket) {
+      let before: number | undefined;
+      // The socket's own timeout begins anew with all that its client sends, line breaks between requests too.
+      const check = setInterval(() => {
+        const waiting = waitingBytesOf(socket);
+        const progress = socket.bytesWritten - waiting;
+        if (waiting > 0 && progress === before) socket.destroy();
+        before = progress;
+      }, ms).unref();
+      raw.once("close", () => clearInterval(check));
+    }
     done(null, payload);
   });
+}
+
+/**
+ * What the system hasn't taken: less whenever it takes some. A write that is on its way counts as a whole until it is
+ * done, and what is left of it again.
+ */
+function waitingBytesOf(socket: Socket): number {
+  const { _handle: handle } = socket as unknown as { _handle: { writeQueueSize?: number } | null };
+  return socket.writableLength + (handle?.writeQueueSize ?? 0);
 }
