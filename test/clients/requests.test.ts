@@ -311,6 +311,34 @@ test("a watch that broke off says that changes may be lost, and goes on", async 
   await watch.closed;
 });
 
+test("followed logs go on after an id that came without an event", async () => {
+  const row = { timestamp: "2026-01-01T00:00:01.000000Z", stream: "stdout", log: "line" };
+  let opened = 0;
+  answer = (response, count) => {
+    const path = requests[count - 1]?.url ?? "";
+    if (path.includes("/stream")) {
+      opened += 1;
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      if (opened === 1) response.end("id: e0\n\n");
+      else response.write(`id: e1\nevent: log\ndata: ${JSON.stringify(row)}\n\n`);
+    } else if (path.includes("/monitoring/")) {
+      send(response, 200, { logs: [], metrics: [] });
+    } else {
+      send(response, 200, { id: "s", state: "ready", created_at: "2026-01-01" });
+    }
+  };
+  const sandbox = await sandgate.sandboxes.get("s");
+  for await (const { log } of sandbox.logs({ follow: true })) {
+    expect(log).toBe("line");
+    break;
+  }
+  const asked = requests.filter(({ url }) => url.includes("/monitoring/"));
+  const streams = asked.filter(({ url }) => url.includes("/stream"));
+  expect(streams.map(({ headers }) => headers["last-event-id"])).toEqual([undefined, "e0"]);
+  // What was there before is read once.
+  expect(asked).toHaveLength(3);
+});
+
 test.each([
   ["that lasted a while each time is opened again", 61_000],
   ["that ends at once again and again is given up", 0],

@@ -290,3 +290,22 @@ def test_followed_logs_go_on_after_the_last_event(monkeypatch):
         assert [entry.log for entry in logs] == [f"line {n}" for n in (1, 2, 3, 4)]
     resumed = [headers.get("last-event-id") for _, path, headers, _ in seen if "/stream" in path]
     assert resumed == [None, "e3"]
+
+
+def test_followed_logs_go_on_after_an_id_that_came_without_an_event(monkeypatch):
+    row = {"timestamp": "2026-01-01T00:00:01.000000Z", "stream": "stdout", "log": "line"}
+    streams = [b"id: e0\n\n", events(("e1", "log", row))]
+    opened = []
+
+    def answer(_, handler):
+        if "/stream" in handler.path:
+            opened.append(handler.headers.get("last-event-id"))
+            return 200, streams[len(opened) - 1], {"content-type": "text/event-stream"}
+        if "/monitoring/" in handler.path:
+            return 200, {"logs": [row] if len(opened) == 2 else [], "metrics": []}, {}
+        return 200, {"id": "s", "state": "ready" if len(opened) < 2 else "stopped", "created_at": "2026-01-01"}, {}
+
+    monkeypatch.setattr(sandgate._sync.monitoring, "QUIET_SECONDS", 0.01)
+    with serve(answer) as (client, _):
+        assert [entry.log for entry in client.sandboxes.get("s").logs(follow=True)] == ["line"]
+    assert opened == [None, "e0"]

@@ -8,21 +8,27 @@ export interface ServerEvent {
   data: string;
 }
 
+/** An id without an event: where the stream is, before anything has come. */
+interface Position {
+  id: string;
+  data: undefined;
+}
+
 /** The server sends a comment every 15 s, so a stream that is silent for longer than this has broken off. */
 const silentMs = 45_000;
 const maxFailures = 3;
 const firstDelayMs = 250;
 
 /**
- * Follows a stream of events, and opens it again where it broke off. `open` gets the id of the last event that was
- * handed on. Ends after an event that `isLast`; throws what `open` throws, and ConnectionFailed when the stream breaks
+ * Follows a stream of events, and opens it again where it broke off. `open` gets the last id that came, with an event
+ * that was handed on or alone. Ends after an event that `isLast`; throws what `open` throws, and ConnectionFailed when the stream breaks
  * off again and again with nothing new.
  */
 export async function* followEvents(o: {
   open(lastId: string | undefined, signal: AbortSignal): Promise<Response>;
   isLast(event: ServerEvent): boolean;
   lastId?: string | undefined;
-  /** Whether it is opened again where it broke off, after the event with an id if there has been one; always by default. */
+  /** Whether it is opened again where it broke off, after the last id if there has been one; always by default. */
   mayReopen?: ((lastId: string | undefined) => Promise<boolean>) | undefined;
   signal?: AbortSignal | undefined;
 }): AsyncGenerator<ServerEvent, void> {
@@ -37,8 +43,9 @@ export async function* followEvents(o: {
       const response = await open(lastId, either);
       for await (const event of readEvents(response, connection)) {
         signal?.throwIfAborted();
-        failures = 0;
         lastId = event.id ?? lastId;
+        if (event.data === undefined) continue;
+        failures = 0;
         yield event;
         if (isLast(event)) return;
       }
@@ -59,8 +66,8 @@ export async function* followEvents(o: {
 /** A stream of events ended before its last one. */
 class BrokenOff extends Error {}
 
-/** The events of an answer until it ends. Throws BrokenOff when the connection does. */
-async function* readEvents({ body }: Response, connection: AbortController): AsyncGenerator<ServerEvent> {
+/** The events and positions of an answer until it ends. Throws BrokenOff when the connection does. */
+async function* readEvents({ body }: Response, connection: AbortController): AsyncGenerator<ServerEvent | Position> {
   if (!body) return;
   const parser = createParser();
   const reader = body.getReader();
@@ -77,12 +84,12 @@ async function* readEvents({ body }: Response, connection: AbortController): Asy
 }
 
 /** A parser of the format that the HTML standard defines, for bytes as they come. */
-function createParser(): (chunk: Uint8Array) => ServerEvent[] {
+function createParser(): (chunk: Uint8Array) => (ServerEvent | Position)[] {
   const decoder = new TextDecoder();
   let rest = "";
   let fields: { id?: string; event?: string; data?: string } = {};
   return (chunk) => {
-    const events: ServerEvent[] = [];
+    const events: (ServerEvent | Position)[] = [];
     const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
     rest = lines.pop() ?? "";
     for (const each of lines) {
@@ -90,6 +97,7 @@ function createParser(): (chunk: Uint8Array) => ServerEvent[] {
       if (line === "") {
         const { id, event = "message", data } = fields;
         if (data !== undefined) events.push({ id, event, data });
+        else if (id !== undefined) events.push({ id, data });
         fields = {};
         continue;
       }

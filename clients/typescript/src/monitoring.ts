@@ -109,7 +109,7 @@ function mayLackRows(rows: readonly { log?: string }[]): boolean {
 
 /**
  * Rows from `since` on, and then those that come, each once: the stream is open before the rows before it are read, and
- * goes on by the id of its last event.
+ * goes on by its last id.
  */
 async function* followRows<Row extends { timestamp: string; log?: string }>(
   source: Source,

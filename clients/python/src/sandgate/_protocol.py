@@ -228,6 +228,13 @@ class Event:
     data: str
 
 
+@dataclass
+class Position:
+    """An id without an event: where the stream is, before anything has come."""
+
+    id: str
+
+
 class EventParser:
     """Parses server-sent events from bytes as they come."""
 
@@ -236,7 +243,7 @@ class EventParser:
         self._rest = ""
         self._fields: dict[str, str] = {}
 
-    def feed(self, chunk: bytes) -> Iterator[Event]:
+    def feed(self, chunk: bytes) -> Iterator[Event | Position]:
         *lines, self._rest = (self._rest + self._decoder.decode(chunk)).split("\n")
         for line in lines:
             line = line.removesuffix("\r")
@@ -244,6 +251,8 @@ class EventParser:
                 fields, self._fields = self._fields, {}
                 if "data" in fields:
                     yield Event(fields.get("id"), fields.get("event", "message"), fields["data"])
+                elif "id" in fields:
+                    yield Position(fields["id"])
                 continue
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")

@@ -14,6 +14,7 @@ from .._protocol import (
     STEADY_SECONDS,
     Event,
     EventParser,
+    Position,
     Request,
     Stop,
     choose_workspace,
@@ -166,7 +167,7 @@ class AsyncHttp:
     async def follow(
         self, open_stream: Callable[[str | None], Request], stop: Stop | None = None, last_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Events up to `exit`. A stream that breaks off is opened again after the last event that was handed on."""
+        """Events up to `exit`. A stream that breaks off is opened again after the last id that came."""
         stop = stop or Stop()
         failures = 0
         while not stop.is_set:
@@ -175,8 +176,10 @@ class AsyncHttp:
             cause: Exception | None = None
             try:
                 async for event in read_events(response, stop):
-                    failures = 0
                     last_id = event.id or last_id
+                    if isinstance(event, Position):
+                        continue
+                    failures = 0
                     yield event
                     if event.event == "exit":
                         return
@@ -218,8 +221,8 @@ async def read_whole(response: httpx.Response, deadline: float | None) -> httpx.
     return httpx.Response(response.status_code, headers=response.headers, content=b"".join(chunks))
 
 
-async def read_events(response: httpx.Response, stop: Stop) -> AsyncGenerator[Event, None]:
-    """The events of one stream, until it ends or is stopped."""
+async def read_events(response: httpx.Response, stop: Stop) -> AsyncGenerator[Event | Position, None]:
+    """The events and positions of one stream, until it ends or is stopped."""
     stop.hold(response)
     parser = EventParser()
     async for chunk in response.aiter_bytes():

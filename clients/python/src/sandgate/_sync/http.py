@@ -14,6 +14,7 @@ from .._protocol import (
     STEADY_SECONDS,
     Event,
     EventParser,
+    Position,
     Request,
     Stop,
     choose_workspace,
@@ -166,7 +167,7 @@ class Http:
     def follow(
         self, open_stream: Callable[[str | None], Request], stop: Stop | None = None, last_id: str | None = None
     ) -> Generator[Event, None, None]:
-        """Events up to `exit`. A stream that breaks off is opened again after the last event that was handed on."""
+        """Events up to `exit`. A stream that breaks off is opened again after the last id that came."""
         stop = stop or Stop()
         failures = 0
         while not stop.is_set:
@@ -175,8 +176,10 @@ class Http:
             cause: Exception | None = None
             try:
                 for event in read_events(response, stop):
-                    failures = 0
                     last_id = event.id or last_id
+                    if isinstance(event, Position):
+                        continue
+                    failures = 0
                     yield event
                     if event.event == "exit":
                         return
@@ -218,8 +221,8 @@ def read_whole(response: httpx.Response, deadline: float | None) -> httpx.Respon
     return httpx.Response(response.status_code, headers=response.headers, content=b"".join(chunks))
 
 
-def read_events(response: httpx.Response, stop: Stop) -> Generator[Event, None, None]:
-    """The events of one stream, until it ends or is stopped."""
+def read_events(response: httpx.Response, stop: Stop) -> Generator[Event | Position, None, None]:
+    """The events and positions of one stream, until it ends or is stopped."""
     stop.hold(response)
     parser = EventParser()
     for chunk in response.iter_bytes():

@@ -13,6 +13,7 @@ from .._protocol import (
     PAGE_SIZE,
     STEADY_SECONDS,
     Moment,
+    Position,
     Request,
     SeenRows,
     Stop,
@@ -79,7 +80,7 @@ class Readings(Generic[Row]):
 
     def follow(self, since: Moment | None, limit: int | None = None) -> Generator[Row, None, None]:
         """Rows from `since` on, and then those that come until the sandbox has ended, each once. The stream is open
-        before the rows before it are read, and goes on after its last event where it broke off."""
+        before the rows before it are read, and goes on after its last id where it broke off."""
         seen = SeenRows()
         ended = Stop()
         watching = Background(lambda stop: self._watch_for_end(stop, ended))
@@ -107,13 +108,15 @@ class Readings(Generic[Row]):
                                     yield row
                             seen.start_over()
                         for event in read_events(response, ended):
+                            last_id = event.id or last_id
+                            if isinstance(event, Position):
+                                continue
                             # The credential's or the membership's end is told when it is opened again.
                             if event.event == "end":
                                 break
                             row = self._kind(json.loads(event.data))
                             failures = 0
                             self._row_count += 1
-                            last_id = event.id or last_id
                             since = row.timestamp
                             if seen.add(row):
                                 yield row
