@@ -118,13 +118,14 @@ func TestWatchers(t *testing.T) {
 		link := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(folder + "/link")})
 		want := func(what string, lines ...string) {
 			t.Helper()
-			if got := h.take(t, file, folder); !slices.Equal(got, lines) {
+			// One write may be told twice.
+			if got := slices.Compact(h.take(t, file, folder)); !slices.Equal(got, lines) {
 				t.Errorf("%s: got %q", what, got)
 			}
 			for index := range lines {
 				lines[index] = strings.ReplaceAll(lines[index], "file", "link")
 			}
-			if got := h.take(t, link, folder); !slices.Equal(got, lines) {
+			if got := slices.Compact(h.take(t, link, folder)); !slices.Equal(got, lines) {
 				t.Errorf("%s, by its link: got %q", what, got)
 			}
 		}
@@ -154,7 +155,7 @@ func TestWatchers(t *testing.T) {
 		defer func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) }()
 		other := h.watch(t, &pb.CreateWatcherRequest{Path: []byte(mounted)})
 		_ = os.WriteFile(mounted, []byte("y"), 0o644)
-		if got := h.take(t, other, mounted); !slices.Equal(got, []string{"WRITE " + mounted}) {
+		if got := slices.Compact(h.take(t, other, mounted)); !slices.Equal(got, []string{"WRITE " + mounted}) {
 			t.Errorf("a mount: got %q", got)
 		}
 		_ = os.Rename(folder, folder+"-moved")

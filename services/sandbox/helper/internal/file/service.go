@@ -40,6 +40,10 @@ func (service *Service) inTurn(ctx context.Context, work func() error) error {
 	select {
 	case service.changing <- struct{}{}:
 		defer func() { <-service.changing }()
+		// Of a free turn and a caller that has left, select takes either.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		return work()
 	case <-ctx.Done():
 		return ctx.Err()
@@ -91,9 +95,13 @@ func (service *Service) stat(request *helperv1.StatRequest) (*helperv1.StatRespo
 	return &helperv1.StatResponse{Entry: entry}, nil
 }
 
+func (condition *precondition) isSet() bool {
+	return condition != nil && (len(condition.IfMatch) > 0 || condition.IfNoneMatch)
+}
+
 // check is called in turn with other changes.
 func (condition *precondition) check(path string) error {
-	if condition == nil || (len(condition.IfMatch) == 0 && !condition.IfNoneMatch) {
+	if !condition.isSet() {
 		return nil
 	}
 	found, err := status(path, true)
@@ -242,18 +250,23 @@ func (service *Service) remove(ctx context.Context, request *helperv1.RemoveRequ
 	if isRoot(path) {
 		return nil, failure.New(helperv1.Reason_REASON_IS_ROOT, "the root folder can't be removed")
 	}
+	condition := (*precondition)(request.Precondition)
+	removeAll := func() error { return os.RemoveAll(strings.TrimRight(path, "/")) }
 	recursively := false
 	err = service.inTurn(ctx, func() error {
 		found, err := status(path, false)
 		if err != nil {
 			return err
 		}
-		if err := (*precondition)(request.Precondition).check(path); err != nil {
+		if err := condition.check(path); err != nil {
 			return err
 		}
 		switch {
 		case !isType(found, unix.S_IFDIR):
 			return unix.Unlink(path)
+		case request.Recursive && condition.isSet():
+			// It succeeds as well when another has removed the folder, so out of turn several would win.
+			return removeAll()
 		case request.Recursive:
 			recursively = true
 			return nil
@@ -263,7 +276,7 @@ func (service *Service) remove(ctx context.Context, request *helperv1.RemoveRequ
 	})
 	if recursively {
 		// It can take minutes, for which no other change waits.
-		err = os.RemoveAll(strings.TrimRight(path, "/"))
+		err = removeAll()
 	}
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		return nil, failure.New(helperv1.Reason_REASON_NOT_EMPTY, "the folder is not empty")

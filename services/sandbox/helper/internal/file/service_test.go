@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"sandgate/helper/internal/helperv1"
@@ -46,5 +49,50 @@ func TestChangesWhoseCallerHasLeft(t *testing.T) {
 				t.Error(found, err)
 			}
 		})
+	}
+	t.Run("while no other is made", func(t *testing.T) {
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		for range 100 {
+			err := service.inTurn(ctx, func() error {
+				t.Error("the change was made")
+				return nil
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestRecursiveRemovalsWithOneCondition(t *testing.T) {
+	service := NewService("/", userdb.Open("/etc"))
+	folder := t.TempDir() + "/folder"
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for index := range 1000 {
+		if err := os.WriteFile(folder+"/"+strconv.Itoa(index), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	var winners atomic.Int32
+	for range 8 {
+		all.Go(func() {
+			_, err := service.Remove(t.Context(), &helperv1.RemoveRequest{
+				Path: []byte(folder), Recursive: true, Precondition: &helperv1.Precondition{IfMatch: []string{"*"}},
+			})
+			if err == nil {
+				winners.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if count := winners.Load(); count != 1 {
+		t.Errorf("%d of them won", count)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }

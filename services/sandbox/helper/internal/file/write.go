@@ -55,7 +55,8 @@ func target(path string) (string, unix.Stat_t, bool, error) {
 	return path, unix.Stat_t{}, false, unix.ELOOP
 }
 
-// Where the content of a file waits whose folder takes no other. One of them is there without a folder of the image's.
+// Where the content of a file waits whose folder takes no other. `/dev/shm` exists in every container, `/tmp` only if the image
+// has it.
 var elsewhere = []string{"/tmp", "/dev/shm"}
 
 // writing is a file that is being replaced, or written in place where its folder takes no other.
