@@ -11,9 +11,12 @@ const causes: readonly (readonly [pattern: RegExp, text: string])[] = [
   [/executable file|no such file/i, "the image lacks its command, or what that needs to run"],
 ];
 
+/** What containerd says when the OCI runtime has written no log, which tells nothing of the image. */
+const noLog = /\(open \S+log\.json: no such file or directory\)/;
+
 /** The failure of a start. `isFinal`: its cause is in the image, so that each attempt ends the same. */
 export function startFailureOf(said: string): RuntimeFailure & { isFinal: boolean } {
-  const [, text] = causes.find(([pattern]) => pattern.test(said)) ?? [];
+  const [, text] = causes.find(([pattern]) => pattern.test(said.replace(noLog, ""))) ?? [];
   return {
     reason: "start_failed",
     message:

@@ -11,6 +11,11 @@ const spec = { sandboxId: "s1", workspaceId: "w1", reference: "sha256:aa", memor
 test.for([
   ['exec: "/no": stat /no: no such file or directory: unknown', SandboxRefused, "lacks its command"],
   ["fork/exec /proc/self/exe: resource temporarily unavailable", StartFailed, "could not be started."],
+  [
+    "unable to retrieve OCI runtime error (open /run/containerd/x/log.json: no such file or directory): fork/exec /usr/bin/runc: resource temporarily unavailable",
+    StartFailed,
+    "could not be started.",
+  ],
   ["unable to apply cgroup configuration: device or resource busy", StartFailed, "could not be started."],
 ] as const)(
   "a start is final unless what the OCI runtime says may pass: %s",

@@ -25,6 +25,11 @@ test("takes megabytes, either way, and many at once", async () => {
   expect(copies.map(({ stdout }) => stdout === input)).toEqual(Array(8).fill(true));
 });
 
+test("a program that prints without an end is given up, and the next one runs", async () => {
+  for (const redirected of ["", ">&2"]) await expect(shell(`yes ${redirected}`)).rejects.toThrow("sh printed too much");
+  expect(await shell("echo on")).toMatchObject({ stdout: "on\n" });
+});
+
 test("what takes too long ends, with all that it has started, and the next one runs", async ({ folder }) => {
   const started = join(folder, "started");
   const lasting = ["-c", `(sleep 1000 & echo $! >${started}.new; mv ${started}.new ${started}); sleep 1000`];

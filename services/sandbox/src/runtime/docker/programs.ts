@@ -1,8 +1,11 @@
 import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 
 /** How long a shell without work is kept. */
 const idleMs = 120_000;
+/** What a program may print, of output and of errors: the names of a tenant's files may be in it. */
+const maxPrinted = 32 * mebibyte;
 
 /** How a program has ended, and what it printed. */
 export interface Ended {
@@ -18,8 +21,8 @@ const idle: Shell[] = [];
  * Runs a program by a shell that stays for the next ones. Node.js itself starts a program by fork(2), which copies the
  * page tables of all its memory: nothing else is done here for 11 ms with 200 MB, and for 29 ms with 500 MB.
  * @param o.input lines, or nothing
- * @returns however it has ended. Throws when it takes longer than that, when it can't be started for want of processes or
- *   memory, and the signal's reason.
+ * @returns however it has ended. Throws when it takes longer than that or prints more than 32 Mi characters, when it can't
+ *   be started for want of processes, descriptors or memory, and the signal's reason.
  */
 export async function runProgram(
   program: string,
@@ -54,8 +57,11 @@ class Shell {
   #isOver = false;
 
   constructor() {
-    const { stdin, stdout, stderr } = this.#child;
-    // Its end tells of it.
+    // Whoever waits for a program learns of it.
+    this.#child.on("error", () => {});
+    const { stdin, stdout, stderr }: Partial<ChildProcessWithoutNullStreams> = this.#child;
+    // Without descriptors for its pipes there are none.
+    if (!stdin || !stdout || !stderr) throw new Error("no program can be started: too many files are open");
     stdin.on("error", () => {});
     stdout.setEncoding("utf8");
     stderr.setEncoding("utf8");
@@ -95,14 +101,13 @@ class Shell {
           stderr: printed.stderr.slice(0, -errorEnd.length),
         });
       };
-      const takeOutput = (text: string) => {
-        printed.stdout += text;
-        see();
+      const take = (stream: "stdout" | "stderr", text: string) => {
+        printed[stream] += text;
+        if (printed[stream].length > maxPrinted) fail(new Error(`${words[0]} printed too much`));
+        else see();
       };
-      const takeErrors = (text: string) => {
-        printed.stderr += text;
-        see();
-      };
+      const takeOutput = (text: string) => take("stdout", text);
+      const takeErrors = (text: string) => take("stderr", text);
       const fail = (error: unknown) => {
         stop();
         reject(error);
