@@ -168,9 +168,11 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
         const found = await Promise.all(namespaces.map((namespace) => find(namespace, name, signal)));
         return found.filter((pod) => pod !== undefined);
       }
+      // One that starts while the list is read may not be in it.
+      const before = [...pods.keys()];
       const found = (await Promise.all(namespaces.map((namespace) => listNamespace(namespace, signal)))).flat();
       const present = new Set(found.map(({ id }) => id));
-      for (const id of pods.keys()) if (!present.has(id)) pods.delete(id);
+      for (const id of before) if (!present.has(id)) pods.delete(id);
       figures.keep(new Set(found.flatMap(({ nodeName }) => nodeName ?? [])));
       return found;
     },
