@@ -28,8 +28,8 @@ export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) =>
     ofUser: 32 * mebibyte,
     inProcess: 128 * mebibyte,
     messages: {
-      ofUser: "Your commands have too much output that is not sent yet.",
-      inProcess: "Commands have too much output that is not sent yet.",
+      ofUser: "Too much output of your commands is waiting to be sent.",
+      inProcess: "Too much output of commands is waiting to be sent.",
       hint: "Take the output as a stream, with Accept: text/event-stream, or lower max_output_bytes.",
     },
   });
