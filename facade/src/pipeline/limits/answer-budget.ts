@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { finished } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { Totals } from "@sandgate/kit/base/totals";
 
 const retryAfterSeconds = 5;
 
@@ -21,20 +22,11 @@ export function createAnswerBudget(o: {
   /** What RATE_LIMITED says: of a user's answers, of all answers, and what to do. */
   messages: { ofUser: string; inProcess: string; hint: string };
 }): AnswerBudget {
-  const ofUsers = new Map<string, number>();
-  let inProcess = 0;
-
-  function add(userId: string, bytes: number): void {
-    const ofUser = (ofUsers.get(userId) ?? 0) + bytes;
-    if (ofUser > 0) ofUsers.set(userId, ofUser);
-    else ofUsers.delete(userId);
-    inProcess += bytes;
-  }
+  const heldBytes = new Totals();
 
   function requireRoom(userId: string, bytes: number): void {
-    const ofUser = (ofUsers.get(userId) ?? 0) + bytes;
-    if (ofUser > o.ofUser) throw tooMuch(o.messages.ofUser);
-    if (inProcess + bytes > o.inProcess) throw tooMuch(o.messages.inProcess);
+    if (heldBytes.of(userId) + bytes > o.ofUser) throw tooMuch(o.messages.ofUser);
+    if (heldBytes.all + bytes > o.inProcess) throw tooMuch(o.messages.inProcess);
   }
 
   function tooMuch(message: string): DomainError {
@@ -50,12 +42,12 @@ export function createAnswerBudget(o: {
         .catch(() => undefined)
         .finally(() => {
           isSent = true;
-          add(userId, -held);
+          heldBytes.add(userId, -held);
         });
       return (bytes) => {
         if (isSent) return;
         requireRoom(userId, bytes);
-        add(userId, bytes);
+        heldBytes.add(userId, bytes);
         held += bytes;
       };
     },

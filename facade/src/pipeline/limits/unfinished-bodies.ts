@@ -1,6 +1,7 @@
 import { pipeline, Transform } from "node:stream";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { networksOf } from "@sandgate/kit/base/networks";
+import { Totals } from "@sandgate/kit/base/totals";
 import type { FastifyInstance } from "fastify";
 import { JoinedBytes, largeBytes } from "./joined-bytes.ts";
 
@@ -18,8 +19,7 @@ export function limitUnfinishedBodies(
   app: FastifyInstance,
   { ofAddress, inAll }: { ofAddress: number; inAll: number },
 ): void {
-  let total = 0;
-  const byAddress = new Map<string, number>();
+  const unfinished = new Totals();
 
   app.addHook("preParsing", (request, reply, payload, done) => {
     if (request.routeOptions.config.rules?.streamsBody) return done(null, payload);
@@ -29,11 +29,7 @@ export function limitUnfinishedBodies(
     let held = 0;
     const hold = (bytes: number) => {
       held += bytes;
-      total += bytes;
-      const ofThis = (byAddress.get(address) ?? 0) + bytes;
-      if (ofThis > 0) byAddress.set(address, ofThis);
-      else byAddress.delete(address);
-      return ofThis <= ofAddress && total <= inAll;
+      return unfinished.add(address, bytes) <= ofAddress && unfinished.all <= inAll;
     };
     const joined = new JoinedBytes();
     const counted = new Transform({

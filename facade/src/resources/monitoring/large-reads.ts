@@ -3,6 +3,7 @@ import { finished } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import { mebibyte } from "@sandgate/kit/base/sizes";
+import { Totals } from "@sandgate/kit/base/totals";
 import { createAnswerBudget } from "../../pipeline/limits/answer-budget.ts";
 
 /** Large reads that run at once in this process, and of a user until they are sent. */
@@ -45,25 +46,17 @@ export function createLargeReads(): LargeReads {
     ofUser: running.ofUser * answerBytes,
     inProcess: 6 * answerBytes,
     messages: {
-      ofUser: "Your large reads have too much that is not sent yet.",
-      inProcess: "Large reads have too much that is not sent yet.",
+      ofUser: "Too much data of your large reads is waiting to be sent.",
+      inProcess: "Too much data of large reads is waiting to be sent.",
       hint,
     },
   });
-  const ofUsers = new Map<string, number>();
-  let inProcess = 0;
-
-  function count(userId: string, change: 1 | -1): void {
-    const ofUser = (ofUsers.get(userId) ?? 0) + change;
-    if (ofUser > 0) ofUsers.set(userId, ofUser);
-    else ofUsers.delete(userId);
-    inProcess += change;
-  }
+  const opened = new Totals();
 
   return {
     run({ userId, response, signal, read }) {
-      if ((ofUsers.get(userId) ?? 0) >= open.ofUser) throw rateLimited("Too many of your large reads are open.");
-      if (inProcess >= open.inProcess) throw rateLimited("Too many large reads are open.");
+      if (opened.of(userId) >= open.ofUser) throw rateLimited("Too many of your large reads are open.");
+      if (opened.all >= open.inProcess) throw rateLimited("Too many large reads are open.");
       const timeout = AbortSignal.timeout(maxWaitMs);
       const waiting = AbortSignal.any([signal, timeout]);
       const { promise, resolve, reject } = Promise.withResolvers<Awaited<ReturnType<typeof read>>>();
@@ -83,12 +76,12 @@ export function createLargeReads(): LargeReads {
         // A client that goes away has no more to send either.
         await finished(response).catch(() => undefined);
       };
-      count(userId, 1);
+      opened.add(userId, 1);
       turnOfUser(userId, readAndSend, waiting).catch((error: unknown) => {
         const isLate = !hasBegun && timeout.aborted && !signal.aborted;
         reject(isLate ? rateLimited("Other large reads took too long.") : error);
       });
-      return promise.finally(() => count(userId, -1));
+      return promise.finally(() => void opened.add(userId, -1));
     },
   };
 }

@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { Totals } from "@sandgate/kit/base/totals";
 
 /** Contents of files and archives that are on their way, for each sandbox. */
 export interface Bodies {
@@ -7,11 +8,10 @@ export interface Bodies {
 }
 
 export function createBodies(maxOfSandbox: number): Bodies {
-  const counts = new Map<string, number>();
+  const taken = new Totals();
   return {
     take(sandboxId) {
-      const count = counts.get(sandboxId) ?? 0;
-      if (count >= maxOfSandbox) {
+      if (taken.of(sandboxId) >= maxOfSandbox) {
         throw new DomainError(
           "CONFLICT",
           `${maxOfSandbox} files and archives of the sandbox are on their way already.`,
@@ -21,12 +21,8 @@ export function createBodies(maxOfSandbox: number): Bodies {
           },
         );
       }
-      counts.set(sandboxId, count + 1);
-      return () => {
-        const left = (counts.get(sandboxId) ?? 0) - 1;
-        if (left > 0) counts.set(sandboxId, left);
-        else counts.delete(sandboxId);
-      };
+      taken.add(sandboxId, 1);
+      return () => void taken.add(sandboxId, -1);
     },
   };
 }
