@@ -21,8 +21,8 @@ const firstDelayMs = 250;
 
 /**
  * Follows a stream of events, and opens it again where it broke off. `open` gets the last id that came, with an event
- * that was handed on or alone. Ends after an event that `isLast`; throws what `open` throws, and ConnectionFailed when the stream breaks
- * off again and again with nothing new.
+ * that was handed on or alone. Ends after an event that `isLast`; throws what `open` throws, and ConnectionFailed
+ * when the stream breaks off again and again with nothing new.
  */
 export async function* followEvents(o: {
   open(lastId: string | undefined, signal: AbortSignal): Promise<Response>;
