@@ -1,3 +1,6 @@
+import { once } from "node:events";
+import { request as sendRequest } from "node:http";
+import type { Socket } from "node:net";
 import { join } from "node:path";
 import type { DescMethod } from "@bufbuild/protobuf";
 import type { ConnectRouter, ServiceImpl, Transport } from "@connectrpc/connect";
@@ -241,4 +244,27 @@ export function sandboxMessage(state: SandboxState = SandboxState.READY) {
     updatedAt: at,
     timeline: [{ phase: "accepted", at }],
   };
+}
+
+/** The connection of a WebSocket that is opened with the API token, for frames as they are. */
+export async function openWebSocket(address: string): Promise<Socket> {
+  const upgrading = sendRequest(address, {
+    headers: {
+      authorization: `Bearer ${apiToken}`,
+      "x-workspace-id": workspaceId,
+      connection: "Upgrade",
+      upgrade: "websocket",
+      "sec-websocket-version": "13",
+      "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+    },
+  }).end();
+  const [, socket] = await once(upgrading, "upgrade");
+  return socket;
+}
+
+/** A frame whose mask is zero (RFC 6455, 5.2), of up to 65,535 bytes. */
+export function frameOf(content: string, opcode = 2): Buffer {
+  const { length } = content;
+  const head = length < 126 ? [0x80 + length] : [0xfe, length >> 8, length & 0xff];
+  return Buffer.from([0x80 + opcode, ...head, 0, 0, 0, 0, ...Buffer.from(content)]);
 }

@@ -1,12 +1,10 @@
-import { once } from "node:events";
-import { request as sendRequest } from "node:http";
 import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { WebSocket } from "ws";
-import { apiToken, openTestPlatform, type TestPlatform, workspaceId } from "../../test-platform.ts";
+import { apiToken, frameOf, openTestPlatform, openWebSocket, type TestPlatform } from "../../test-platform.ts";
 import { addWebSocketRoute } from "../live/web-sockets.ts";
 import type { RoutePlugin } from "../route.ts";
 import { WorkspaceHeaders } from "../validation/common-schemas.ts";
@@ -51,17 +49,7 @@ beforeEach(async () => {
   });
   platform = await openTestPlatform({ moreRoutes: [routes] });
   const url = await platform.listen();
-  const upgrading = sendRequest(`${url}/sandboxes/box/joined`, {
-    headers: {
-      authorization: `Bearer ${apiToken}`,
-      "x-workspace-id": workspaceId,
-      connection: "Upgrade",
-      upgrade: "websocket",
-      "sec-websocket-version": "13",
-      "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-    },
-  }).end();
-  [, socket] = await once(upgrading, "upgrade");
+  socket = await openWebSocket(`${url}/sandboxes/box/joined`);
   socket.resume();
 });
 afterEach(async () => {
@@ -70,11 +58,6 @@ afterEach(async () => {
   socket.destroy();
   await platform.close();
 });
-
-/** A frame whose mask is zero (RFC 6455, 5.2). */
-function frameOf(content: string, opcode = 2): Buffer {
-  return Buffer.from([0x80 + opcode, 0x80 + content.length, 0, 0, 0, 0, ...Buffer.from(content)]);
-}
 
 test("what waits for a server that takes nothing is joined, and frames without bytes are nothing", async () => {
   const small = Array<Buffer>(10_000).fill(Buffer.concat([frameOf(""), frameOf("x")]));

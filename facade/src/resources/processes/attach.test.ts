@@ -1,10 +1,16 @@
 import { once } from "node:events";
-import { request as sendRequest } from "node:http";
 import type { Socket } from "node:net";
 import { ProcessState } from "@sandgate/proto/helper/v1/process";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { apiToken, at, openTestPlatform, type TestPlatform, workspaceId } from "../../test-platform.ts";
+import {
+  apiToken,
+  at,
+  frameOf as dataFrame,
+  openTestPlatform,
+  openWebSocket,
+  type TestPlatform,
+} from "../../test-platform.ts";
 
 const id = "01900000-0000-7000-8000-0000000000bb";
 const process = { id, pid: 7, argv: ["cat"], cwd: "/", state: ProcessState.RUNNING, startedAt: at };
@@ -67,17 +73,7 @@ beforeEach(async () => {
     },
   });
   const url = await platform.listen();
-  const upgrading = sendRequest(`${url}/sandboxes/box/processes/${id}/attach`, {
-    headers: {
-      authorization: `Bearer ${apiToken}`,
-      "x-workspace-id": workspaceId,
-      connection: "Upgrade",
-      upgrade: "websocket",
-      "sec-websocket-version": "13",
-      "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
-    },
-  }).end();
-  [, socket] = await once(upgrading, "upgrade");
+  socket = await openWebSocket(`${url}/sandboxes/box/processes/${id}/attach`);
   socket.resume();
 });
 afterEach(async () => {
@@ -86,11 +82,8 @@ afterEach(async () => {
   await platform.close();
 });
 
-/** A frame whose mask is zero (RFC 6455, 5.2). */
-function frameOf(content: string, opcode = content.startsWith("{") ? 1 : 2): Buffer {
-  const head = content.length < 126 ? [0x80 + content.length] : [0xfe, content.length >> 8, content.length & 0xff];
-  return Buffer.from([0x80 + opcode, ...head, 0, 0, 0, 0, ...Buffer.from(content)]);
-}
+/** A frame of input, or of text for what is JSON. */
+const frameOf = (content: string, opcode = content.startsWith("{") ? 1 : 2) => dataFrame(content, opcode);
 
 const resize = (cols: number) => JSON.stringify({ type: "resize", cols, rows: 24 });
 const eof = JSON.stringify({ type: "eof" });
