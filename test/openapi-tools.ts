@@ -1,28 +1,21 @@
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { access, cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { installOnce } from "@sandgate/test-support/install";
 
 const execute = promisify(execFile);
 const source = join(import.meta.dirname, "openapi");
 const cache = join(import.meta.dirname, "../.cache/openapi");
 
 /** Installs tools that `npm start` has no use for into a folder of the cache, once for each text of `list`. */
-async function install(list: string, run: (folder: string) => Promise<unknown>): Promise<string> {
+async function install(list: string, run: (draft: string) => Promise<unknown>): Promise<string> {
   const digest = createHash("sha256").update(await readFile(join(source, list)));
-  const folder = join(cache, digest.digest("hex").slice(0, 16));
-  const done = join(folder, "installed");
-  try {
-    await access(done);
-  } catch {
-    await rm(folder, { recursive: true, force: true });
-    await mkdir(folder, { recursive: true });
-    await cp(source, folder, { recursive: true });
-    await run(folder);
-    await writeFile(done, "");
-  }
-  return folder;
+  return installOnce(join(cache, digest.digest("hex").slice(0, 16)), async (draft) => {
+    await cp(source, draft, { recursive: true });
+    await run(draft);
+  });
 }
 
 /** The linters of OpenAPI documents, and the generator of types for TypeScript. Returns their folder. */
@@ -35,8 +28,6 @@ export const installNodeTools = () =>
 export const installPythonTools = () =>
   install("requirements.txt", async (cwd) => {
     await execute("python3", ["-m", "venv", "venv"], { cwd, timeout: 120_000 });
-    await execute("venv/bin/pip", ["install", "--quiet", "--retries", "1", "-r", "requirements.txt"], {
-      cwd,
-      timeout: 300_000,
-    });
+    const pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "-r", "requirements.txt"];
+    await execute("venv/bin/python", pip, { cwd, timeout: 300_000 });
   });

@@ -1,10 +1,11 @@
 // Pythons, and the client of Python as it is installed.
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { access, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { installOnce } from "@sandgate/test-support/install";
 
 const execute = promisify(execFile);
 export const pythonClient = join(import.meta.dirname, "../../clients/python");
@@ -33,24 +34,13 @@ export async function installHttpx(version: string): Promise<string> {
 
 async function makeEnvironment(o: { name: string; python: string; install: string[] }): Promise<string> {
   const digest = createHash("sha256").update(await readFile(requirements));
-  const folder = join(cache, `${o.name}-${digest.digest("hex").slice(0, 16)}`);
-  const installed = join(folder, "bin/python");
-  try {
-    await access(installed);
-  } catch {
-    await mkdir(cache, { recursive: true });
-    const draft = `${folder}.${process.pid}`;
-    try {
-      await execute(o.python, ["-m", "venv", draft]);
-      const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", ...o.install];
-      await execute(join(draft, "bin/python"), pip, { timeout: 300_000 });
-      // Another test may have been faster.
-      await rename(draft, folder).catch(() => access(installed));
-    } finally {
-      await rm(draft, { recursive: true, force: true });
-    }
-  }
-  return installed;
+  const name = `${o.name}-${digest.digest("hex").slice(0, 16)}`;
+  const folder = await installOnce(join(cache, name), async (draft) => {
+    await execute(o.python, ["-m", "venv", draft]);
+    const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", ...o.install];
+    await execute(join(draft, "bin/python"), pip, { timeout: 300_000 });
+  });
+  return join(folder, "bin/python");
 }
 
 /** A Python on PATH, or one that pyenv has. */

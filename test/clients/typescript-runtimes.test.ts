@@ -1,10 +1,11 @@
 // The TypeScript client, as npm gets it, on other runtimes than Node.js.
 import { execFile } from "node:child_process";
-import { access, copyFile, mkdir, rename, rm, writeFile } from "node:fs/promises";
+import { copyFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { Sandgate } from "@sandgate/client";
 import { probeEngine } from "@sandgate/test-support/images";
+import { installOnce } from "@sandgate/test-support/install";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -24,22 +25,12 @@ type Runtime = keyof typeof runtimes;
 /** Installs a runtime once. Returns its program. */
 async function installRuntime(name: Runtime): Promise<string> {
   const { packages, program } = runtimes[name];
-  const folder = join(cache, packages.join("+"));
+  const folder = await installOnce(join(cache, packages.join("+")), async (draft) => {
+    await writeFile(join(draft, "package.json"), "{}");
+    const install = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", ...packages];
+    await execute("npm", install, { cwd: draft, timeout: 300_000 });
+  });
   const installed = join(folder, "node_modules", program);
-  try {
-    await access(installed);
-  } catch {
-    const draft = `${folder}.${process.pid}`;
-    try {
-      await mkdir(draft, { recursive: true });
-      await writeFile(join(draft, "package.json"), "{}");
-      const install = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", ...packages];
-      await execute("npm", install, { cwd: draft, timeout: 300_000 });
-      await rename(draft, folder);
-    } finally {
-      await rm(draft, { recursive: true, force: true });
-    }
-  }
   await execute(installed, ["--version"]);
   return installed;
 }

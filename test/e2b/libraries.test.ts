@@ -1,10 +1,10 @@
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
-import { mkdir, rename, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { probeEngine } from "@sandgate/test-support/images";
+import { installOnce } from "@sandgate/test-support/install";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openProgramHost, type ProgramHost } from "./program.ts";
@@ -18,19 +18,12 @@ const folder = join(
 );
 
 /** Installs the packages once, into a folder of their own. */
-async function installPackages(): Promise<void> {
-  if (existsSync(folder)) return;
-  const draft = `${folder}.${process.pid}`;
-  try {
-    await mkdir(draft, { recursive: true });
+const installPackages = () =>
+  installOnce(folder, async (draft) => {
     await writeFile(join(draft, "package.json"), "{}");
     const flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1"];
     await promisify(execFile)("npm", ["install", ...flags, ...packages], { cwd: draft });
-    await rename(draft, folder).catch(() => {});
-  } finally {
-    await rm(draft, { recursive: true, force: true });
-  }
-}
+  });
 
 const isHere = (await requireServer("docker", probeEngine)) && (await requireServer("npm", installPackages));
 

@@ -1,8 +1,7 @@
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
-import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { installOnce } from "@sandgate/test-support/install";
 
 const execute = promisify(execFile);
 /** What users install. */
@@ -12,16 +11,11 @@ const python = join(folder, "bin/python");
 
 /** Installs the PyPI package e2b once, into a folder of its own. */
 export async function installPackage(): Promise<void> {
-  if (existsSync(python)) return;
-  await execute("python3", ["-c", "import sys; assert sys.version_info >= (3, 11)"]);
-  const draft = `${folder}.${process.pid}`;
-  try {
+  await installOnce(folder, async (draft) => {
+    await execute("python3", ["-c", "import sys; assert sys.version_info >= (3, 11)"]);
     await execute("python3", ["-m", "venv", draft]);
     await execute(join(draft, "bin/python"), ["-m", "pip", "install", "--quiet", `e2b==${version}`]);
-    await rename(draft, folder).catch(() => {});
-  } finally {
-    await rm(draft, { recursive: true, force: true });
-  }
+  });
 }
 
 /** Runs a program of the package's synchronous and its asynchronous half. Returns what it prints. */

@@ -64,7 +64,8 @@ describe.runIf(await requireServer("docker", probeEngine))("the OpenAPI descript
       const cwd = await installPythonTools();
       const env = { ...process.env, PATH: `${cwd}/venv/bin:${process.env.PATH}` };
       const generate = ["generate", "--path", description, "--output-path", "sandgate_api", "--meta", "none"];
-      const { stdout: said } = await execute("openapi-python-client", [...generate, "--overwrite"], { cwd, env });
+      const generator = ["-m", "openapi_python_client", ...generate, "--overwrite"];
+      const { stdout: said } = await execute("python", generator, { cwd, env });
       expect(said).not.toMatch(/warning/i);
       const models = await readFile(join(cwd, "sandgate_api/models/__init__.py"), "utf8");
       expect(models).not.toMatch(/_type_\d|_response_\d/);
