@@ -89,31 +89,34 @@ class Shell {
     const given = input === "" ? "</dev/null" : `<<'${mark}'\n${input.replace(/\n$/, "")}\n${mark}`;
     const report = `printf '\\n${mark} %d\\n' $?; printf '\\n${mark}\\n' >&2`;
     return new Promise((resolve, reject) => {
-      const printed = { stdout: "", stderr: "" };
+      // What is read of the whole while it grows would copy it each time, so its end is kept beside it.
+      const stdoutText = { whole: "", end: "" };
+      const stderrText = { whole: "", end: "" };
       const see = () => {
-        const [end, status] = new RegExp(`\\n${mark} (\\d+)\\n$`).exec(printed.stdout.slice(-64)) ?? [];
+        const [end, status] = new RegExp(`\\n${mark} (\\d+)\\n$`).exec(stdoutText.end) ?? [];
         const errorEnd = `\n${mark}\n`;
-        if (end === undefined || !printed.stderr.endsWith(errorEnd)) return;
+        if (end === undefined || !stderrText.end.endsWith(errorEnd)) return;
         stop();
         resolve({
           status: Number(status),
-          stdout: printed.stdout.slice(0, -end.length),
-          stderr: printed.stderr.slice(0, -errorEnd.length),
+          stdout: stdoutText.whole.slice(0, -end.length),
+          stderr: stderrText.whole.slice(0, -errorEnd.length),
         });
       };
-      const take = (stream: "stdout" | "stderr", text: string) => {
-        printed[stream] += text;
-        if (printed[stream].length > maxPrinted) fail(new Error(`${words[0]} printed too much`));
+      const take = (printed: { whole: string; end: string }, text: string) => {
+        printed.whole += text;
+        printed.end = (printed.end + text).slice(-64);
+        if (printed.whole.length > maxPrinted) fail(new Error(`${words[0]} printed too much`));
         else see();
       };
-      const takeOutput = (text: string) => take("stdout", text);
-      const takeErrors = (text: string) => take("stderr", text);
+      const takeOutput = (text: string) => take(stdoutText, text);
+      const takeErrors = (text: string) => take(stderrText, text);
       const fail = (error: unknown) => {
         stop();
         reject(error);
       };
       const onError = (error: Error) => fail(error);
-      const onEnd = () => fail(new Error(printed.stderr.trim() || "the shell that runs programs has ended"));
+      const onEnd = () => fail(new Error(stderrText.whole.trim() || "the shell that runs programs has ended"));
       const onLimit = () => fail(limit.reason);
       const stop = () => {
         stdout.off("data", takeOutput);
