@@ -1,9 +1,10 @@
 import { createServer, type Server } from "node:http";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { test } from "@sandgate/test-support/test";
 import { afterEach, expect } from "vitest";
-import { callEngine, openEngine, openLogStream } from "./client.ts";
+import { callEngine, inspectImage, openEngine, openLogStream, ping, readInfo } from "./client.ts";
 
 let server: Server;
 
@@ -23,8 +24,8 @@ test("counts its calls by what they ask for, without ids and names", async ({ fo
   for (const id of ["a", "b"]) await callEngine((abortSignal) => engine.getContainer(id).inspect({ abortSignal }));
   await callEngine((abortSignal) => engine.getContainer("a").remove({ abortSignal }));
   await callEngine(() => engine.createNetwork({ Name: "n" }));
-  await callEngine(() => engine.getImage("host/some/repository:1").inspect());
-  await callEngine(() => engine.info());
+  await inspectImage(engine, "host/some/repository:1");
+  await readInfo(engine);
   (await openLogStream(engine, "a", { tail: "1" }, signal)).resume();
 
   const counted = await metrics.getSingleMetric("sandgate_engine_calls_total")?.get();
@@ -37,4 +38,26 @@ test("counts its calls by what they ask for, without ids and names", async ({ fo
     "GET info": 1,
     "GET containers/*/logs": 1,
   });
+});
+
+test("what its caller gives up leaves no connection to an engine that hangs", async ({ folder }) => {
+  const socket = join(folder, "engine.sock");
+  server = createServer(() => undefined);
+  await new Promise<void>((resolve) => server.listen(socket, resolve));
+  const openConnections = () => promisify(server.getConnections.bind(server))();
+
+  const engine = openEngine(`docker://${socket}`);
+  const calls: ((limits: { signal: AbortSignal }) => Promise<unknown>)[] = [
+    (limits) => ping(engine, limits),
+    (limits) => readInfo(engine, limits),
+    (limits) => inspectImage(engine, "host/some/repository:1", limits),
+  ];
+  for (const call of calls) {
+    const caller = new AbortController();
+    const outcome = call({ signal: caller.signal }).catch((error: unknown) => error);
+    await expect.poll(openConnections).toBe(1);
+    caller.abort(new Error("left"));
+    expect(await outcome).toEqual(new Error("left"));
+    await expect.poll(openConnections).toBe(0);
+  }
 });

@@ -1,13 +1,38 @@
 import { IncomingMessage } from "node:http";
 import { untilAborted } from "@sandgate/kit/base/abort";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
-import Docker from "dockerode";
+import Docker, { type ImageInspectInfo } from "dockerode";
 import { parseEngineAddress } from "./address.ts";
 
 export type { Container, ContainerCreateOptions, ContainerInfo, ContainerInspectInfo, ContainerStats } from "dockerode";
 
 /** A client of one engine. */
 export type Engine = Docker;
+
+/** The part of the engine's `info` that is used (Docker Engine API 1.41). */
+export interface EngineInfo {
+  Architecture: string;
+  CgroupDriver: string;
+  CgroupVersion?: string;
+  CpuCfsQuota: boolean;
+  DefaultRuntime?: string;
+  DockerRootDir: string;
+  Driver: string;
+  DriverStatus?: readonly (readonly string[])[] | null;
+  LiveRestoreEnabled: boolean;
+  MemoryLimit: boolean;
+  PidsLimit: boolean;
+  Runtimes?: Record<string, unknown>;
+  SecurityOptions?: readonly string[] | null;
+  ServerVersion: string;
+}
+
+/** What may end a call before its answer. */
+interface CallLimits {
+  signal?: AbortSignal | undefined;
+  /** 30 s unless given. */
+  timeoutMs?: number | undefined;
+}
 
 /** How long the engine may take for one call that does not wait for a container. */
 const callTimeoutMs = 30_000;
@@ -60,7 +85,7 @@ function callNameOf(method: string, path: string): string {
  */
 export async function callEngine<T>(
   call: (abortSignal: AbortSignal) => Promise<T>,
-  limits: { signal?: AbortSignal | undefined; timeoutMs?: number | undefined } = {},
+  limits: CallLimits = {},
 ): Promise<T> {
   limits.signal?.throwIfAborted();
   const timeout = AbortSignal.timeout(limits.timeoutMs ?? callTimeoutMs);
@@ -83,6 +108,29 @@ function callUntil<T>(call: (abortSignal: AbortSignal) => Promise<T>, limit: Abo
   return untilAborted(call(limit), limit, (reason): never => {
     throw reason;
   });
+}
+
+/** Rejects unless the engine answers. Throws as `callEngine` does. */
+export async function ping(engine: Engine, limits?: CallLimits): Promise<void> {
+  await read(engine, "/_ping", limits);
+}
+
+/** What the engine says of itself and its host. Throws as `callEngine` does. */
+export function readInfo(engine: Engine, limits?: CallLimits): Promise<EngineInfo> {
+  return read(engine, "/info", limits);
+}
+
+/** An image of the engine, by its id or name. Throws as `callEngine` does. */
+export function inspectImage(engine: Engine, reference: string, limits?: CallLimits): Promise<ImageInspectInfo> {
+  return read(engine, `/images/${reference}/json`, limits);
+}
+
+/** For what dockerode's own methods can't end: its types give `ping` and `info` no signal, and an image's `inspect` drops it. */
+function read<T>(engine: Engine, path: string, limits: CallLimits | undefined): Promise<T> {
+  return callEngine(
+    async (abortSignal) => (await dial(engine, { method: "GET", path, statusCodes: { 200: true }, abortSignal })) as T,
+    limits,
+  );
 }
 
 /**
@@ -110,22 +158,16 @@ function openAnswer(
   options: Record<string, string>,
   signal: AbortSignal,
 ): Promise<IncomingMessage> {
-  return openStream(
-    (abortSignal) =>
-      new Promise((resolve, reject) => {
-        const request = {
-          method: "GET",
-          path,
-          options,
-          isStream: true,
-          statusCodes: { 200: true, 404: "no such container", 409: "container is being removed", 500: "server error" },
-          abortSignal,
-        };
-        engine.modem.dial(request, (error, answer) => {
-          if (answer instanceof IncomingMessage) resolve(answer);
-          else reject(error ?? new Error("The engine did not answer with a stream."));
-        });
-      }),
-    signal,
-  );
+  const statusCodes = { 200: true, 404: "no such container", 409: "container is being removed", 500: "server error" };
+  return openStream(async (abortSignal) => {
+    const answer = await dial(engine, { method: "GET", path, options, isStream: true, statusCodes, abortSignal });
+    if (answer instanceof IncomingMessage) return answer;
+    throw new Error("The engine did not answer with a stream.");
+  }, signal);
+}
+
+function dial({ modem }: Engine, request: Parameters<Engine["modem"]["dial"]>[0]): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    modem.dial(request, (error, answer) => (error ? reject(error) : resolve(answer)));
+  });
 }

@@ -1,6 +1,12 @@
 import { stat } from "node:fs/promises";
 import { containerNameOf } from "@sandgate/container-labels";
-import { type ContainerInspectInfo, callEngine, type Engine, openChanges } from "@sandgate/docker-engine/client";
+import {
+  type ContainerInspectInfo,
+  callEngine,
+  type Engine,
+  openChanges,
+  readInfo,
+} from "@sandgate/docker-engine/client";
 import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import type { DiskUse, RuntimeDisk } from "../disk.ts";
 import { exists } from "./files.ts";
@@ -28,7 +34,7 @@ export function createDockerDisk({ engine }: { engine: Engine }): RuntimeDisk {
       }
     },
     async findFolder() {
-      const { DockerRootDir: folder } = await callEngine(() => engine.info()).catch(throwUnavailable);
+      const { DockerRootDir: folder } = await readInfo(engine).catch(throwUnavailable);
       return (await exists(folder)) ? folder : undefined;
     },
   };

@@ -1,6 +1,6 @@
 import { buffer } from "node:stream/consumers";
 import { installationLabels, installationSelector } from "@sandgate/container-labels";
-import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { callEngine, type Engine, readInfo } from "@sandgate/docker-engine/client";
 import { ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { newId } from "@sandgate/kit/base/ids";
 import { pack } from "tar-stream";
@@ -35,7 +35,7 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
   let filling: Promise<Filled> | undefined;
 
   async function fill(reference: string): Promise<Filled> {
-    const { Architecture: architecture } = await callEngine(() => engine.info());
+    const { Architecture: architecture } = await readInfo(engine);
     const program = await readHelperProgram(architecture);
     const name = `${o.prefix}${program.sha256.slice(0, 12)}`;
     await removeOthers(name);

@@ -1,5 +1,5 @@
 import { posix } from "node:path";
-import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { type Engine, inspectImage } from "@sandgate/docker-engine/client";
 import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { configTooLarge, imageRefused, maxConfigBytes, maxPathBytes } from "../image-limits.ts";
 import { maxVolumes, volumesLabel } from "../images.ts";
@@ -27,10 +27,7 @@ export function createImageCheck(engine: Engine): (reference: string) => Promise
   return async (reference) => {
     const known = checked.get(reference);
     if (known) return known;
-    const image = await ignoreStatus(
-      [404],
-      callEngine(() => engine.getImage(reference).inspect()),
-    );
+    const image = await ignoreStatus([404], inspectImage(engine, reference));
     // The creation of the container reports an image that is gone.
     if (!image) return noPaths;
     if (Buffer.byteLength(JSON.stringify(image.Config)) > maxConfigBytes) {

@@ -1,4 +1,4 @@
-import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { callEngine, type Engine, inspectImage } from "@sandgate/docker-engine/client";
 import {
   engineMessageOf,
   ignoreStatus,
@@ -17,11 +17,7 @@ import type { ImageStore, PullRequest } from "../images.ts";
 export function createDockerImages(engine: Engine): ImageStore {
   return {
     async find(reference) {
-      const image = engine.getImage(reference);
-      const found = await ignoreStatus(
-        [404],
-        callEngine(() => image.inspect()),
-      ).catch(throwUnavailable);
+      const found = await ignoreStatus([404], inspectImage(engine, reference)).catch(throwUnavailable);
       return found && { pinnedReference: found.Id, digest: found.Id };
     },
 

@@ -1,9 +1,9 @@
 import { access, readdir, readFile, writeFile } from "node:fs/promises";
-import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { type Engine, type EngineInfo, readInfo } from "@sandgate/docker-engine/client";
 import { toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { type CgroupInfo, createControlGroup, type TotalLimits } from "./control-group.ts";
+import { createControlGroup, type TotalLimits } from "./control-group.ts";
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
 import type { HostNames } from "./names.ts";
 
@@ -48,7 +48,7 @@ export function createIsolation(o: {
   let running: Promise<EngineHost> | undefined;
   let loggedReason: string | undefined;
 
-  function hostOf(info: EngineFeatures): EngineHost {
+  function hostOf(info: EngineInfo): EngineHost {
     const reason = resolverReason(info);
     if (reason !== loggedReason && reason !== undefined) {
       o.logger.info(
@@ -76,7 +76,7 @@ export function createIsolation(o: {
   }
 
   async function readHost(): Promise<EngineHost> {
-    const info = await callEngine(() => o.engine.info());
+    const info = await readInfo(o.engine);
     if (o.enforce) requireFeatures(info, o.ociRuntime);
     return hostOf(info);
   }
@@ -112,18 +112,13 @@ function refuse(message: string, hint?: string, cause?: unknown): DomainError {
   return new DomainError("ISOLATION_UNAVAILABLE", message, { hint, cause });
 }
 
-interface EngineFeatures extends CgroupInfo {
-  ServerVersion: string;
-  LiveRestoreEnabled: boolean;
-}
-
 /**
  * Why this engine gives containers its embedded resolver all the same (`containerOptionsOf`); undefined: it doesn't.
  */
 export function resolverReason({
   ServerVersion: version,
   LiveRestoreEnabled: liveRestore,
-}: Pick<EngineFeatures, "ServerVersion" | "LiveRestoreEnabled">): string | undefined {
+}: Pick<EngineInfo, "ServerVersion" | "LiveRestoreEnabled">): string | undefined {
   // An unknown version counts as a later one.
   if (!(Number.parseInt(version, 10) < firstResolvingVersion)) {
     return `version ${version} runs its resolver in every container; versions up to 25 need not`;
@@ -132,18 +127,19 @@ export function resolverReason({
 }
 
 /** What is demanded of an engine. Throws ISOLATION_UNAVAILABLE. */
-function requireFeatures(info: Awaited<ReturnType<Engine["info"]>>, ociRuntime: string | undefined): void {
+function requireFeatures(info: EngineInfo, ociRuntime: string | undefined): void {
   if (!info.MemoryLimit || !info.PidsLimit || !info.CpuCfsQuota) {
     throw refuse(
       "The engine can't limit memory, processes or CPU.",
       "Enable the memory, pids and cpu cgroup controllers.",
     );
   }
-  if (ociRuntime !== undefined && !(ociRuntime in info.Runtimes)) {
+  if (ociRuntime !== undefined && !(ociRuntime in (info.Runtimes ?? {}))) {
     throw refuse(`The engine has no runtime "${ociRuntime}".`, "Add it to the engine's daemon.json.");
   }
-  const security: string[] = info.SecurityOptions ?? [];
-  if (!security.some((option) => option.startsWith("name=seccomp") && !option.includes("profile=unconfined"))) {
+  if (
+    !info.SecurityOptions?.some((option) => option.startsWith("name=seccomp") && !option.includes("profile=unconfined"))
+  ) {
     throw refuse("The engine runs containers without a seccomp profile.");
   }
 }

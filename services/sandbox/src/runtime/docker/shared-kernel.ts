@@ -1,14 +1,10 @@
-import { callEngine, openEngine } from "@sandgate/docker-engine/client";
+import { type EngineInfo, openEngine, readInfo } from "@sandgate/docker-engine/client";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { minuteMs } from "@sandgate/kit/base/time";
 
 /** The part of an engine's `info` that shows how a sandbox is separated from its host's kernel. */
-interface EngineInfo {
-  DefaultRuntime?: string;
-  Runtimes?: Record<string, unknown>;
-  SecurityOptions?: readonly string[];
-}
+type KernelInfo = Pick<EngineInfo, "DefaultRuntime" | "Runtimes" | "SecurityOptions">;
 
 /**
  * OCI runtimes with a kernel of their own for each container, or a user namespace, by their names, programs or types.
@@ -19,7 +15,7 @@ const separating = /runsc|gvisor|kata|sysbox/i;
  * Whether root in a container is root on the engine's host to the kernel that both share: the engine uses no user
  * namespaces, isn't rootless, and its OCI runtime for sandboxes is neither gVisor, Kata nor Sysbox.
  */
-export function sharesKernelAsRoot(info: EngineInfo, ociRuntime: string | undefined): boolean {
+export function sharesKernelAsRoot(info: KernelInfo, ociRuntime: string | undefined): boolean {
   const hasNamespaces = info.SecurityOptions?.some((option) => /^name=(userns|rootless)\b/.test(option)) ?? false;
   const runtime = ociRuntime ?? info.DefaultRuntime ?? "";
   return !hasNamespaces && !separating.test(`${runtime} ${JSON.stringify(info.Runtimes?.[runtime] ?? "")}`);
@@ -30,8 +26,7 @@ export async function readKernelWarning(o: {
   url: string;
   ociRuntime: string | undefined;
 }): Promise<string | undefined> {
-  const info: EngineInfo = await callEngine(() => openEngine(o.url).info());
-  return sharesKernelAsRoot(info, o.ociRuntime)
+  return sharesKernelAsRoot(await readInfo(openEngine(o.url)), o.ociRuntime)
     ? "Anyone may register, and the engine has neither user namespaces nor gVisor: whoever escapes from a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed."
     : undefined;
 }

@@ -1,4 +1,4 @@
-import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { type Engine, type EngineInfo, readInfo } from "@sandgate/docker-engine/client";
 import type { Logger } from "@sandgate/kit/base/logging";
 
 /**
@@ -35,17 +35,14 @@ export function createStorageLimit({ engine, logger }: { engine: Engine; logger:
     markMissing,
     async check() {
       if (!isEnforced) return;
-      const reason = storageProblem(await callEngine(() => engine.info()));
+      const reason = storageProblem(await readInfo(engine));
       if (reason !== undefined) markMissing(reason);
     },
   };
 }
 
 /** Why storage can't limit what a container writes; undefined: it can, or that is not known. */
-export function storageProblem(info: {
-  Driver: string;
-  DriverStatus?: readonly (readonly string[])[] | null;
-}): string | undefined {
+export function storageProblem(info: Pick<EngineInfo, "Driver" | "DriverStatus">): string | undefined {
   const backing = info.DriverStatus?.find(([name]) => name === "Backing Filesystem")?.[1];
   // The engine sets project quotas on xfs alone.
   if (!["overlay2", "vfs"].includes(info.Driver) || backing === undefined || backing === "xfs") return undefined;
