@@ -69,10 +69,9 @@ default_image=sandgate/default:$(sed -n 's/^  "version": "\(.*\)",$/\1/p' packag
 
 # Waits at least two minutes for the engine to answer: its first start takes long on a slow machine.
 await_engine() {
-  tries=0
+  began=$(date +%s)
   until engine probe 2>/dev/null; do
-    tries=$((tries + 1))
-    [ "$tries" -lt 240 ] || return 1
+    [ $(($(date +%s) - began)) -lt 120 ] || return 1
     sleep 0.5
   done
 }
@@ -92,7 +91,7 @@ prepare_engine() {
   say "starting Docker Engine ..."
   if has_systemd; then
     systemctl start docker || fail "Docker Engine did not start: see journalctl -u docker"
-    await_engine || fail "Docker Engine does not answer: see journalctl -u docker"
+    await_engine || fail "Docker Engine does not answer: see journalctl -u docker, and restart it (systemctl restart docker)"
   else
     # In a session of its own, so that it outlives the platform. One that the package's installation started already
     # wins.

@@ -364,6 +364,24 @@ test("start.sh refuses an engine that was named and doesn't answer", async () =>
   await expectRefusal(started, `no container engine answers at docker://${folder}/none.sock (ENOENT)`);
 });
 
+test("start.sh says of an engine that hangs what to do", async () => {
+  const socket = join(folder, "engine.sock");
+  const engine = createServer().listen(socket);
+  await once(engine, "listening");
+  try {
+    const { PATH, HOME } = process.env;
+    const env = { PATH, HOME, DOCKER_HOST: `unix://${socket}`, SANDGATE_DATA: join(folder, "data") };
+    const started = startProcess("sh", [join(root, "deploy/local/start.sh")], { cwd: folder, env });
+    running.push(started);
+    await expectRefusal(
+      started,
+      `docker://${socket} has not answered within 15 s: try again if it is starting, otherwise`,
+    );
+  } finally {
+    engine.close();
+  }
+});
+
 test("start.sh asks for no engine where sandboxes are pods", async () => {
   const { PATH, HOME } = process.env;
   const engine = { DOCKER_HOST: `unix://${folder}/none.sock` };
