@@ -10,6 +10,7 @@ import { ssoRoutes } from "./resources/auth/sso-routes.ts";
 import { fileArchiveRoutes } from "./resources/files/archive-routes.ts";
 import { fileContentRoutes } from "./resources/files/content-routes.ts";
 import { fileEntryRoutes } from "./resources/files/entry-routes.ts";
+import { fileFolderRoutes } from "./resources/files/folder-routes.ts";
 import { fileWatchRoutes } from "./resources/files/watch-routes.ts";
 import { memberRoutes } from "./resources/members/routes.ts";
 import { monitoringRoutes } from "./resources/monitoring/routes.ts";
@@ -48,6 +49,7 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   attachRoutes,
   fileContentRoutes,
   fileEntryRoutes,
+  fileFolderRoutes,
   fileArchiveRoutes,
   fileWatchRoutes,
   listeningRoutes,

@@ -4,7 +4,7 @@ import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@conn
 import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
 import { ChangeType, type Entry, EntryType, type WatchResponse_Change } from "@sandgate/proto/helper/v1/file";
 import { FileService, type WatchFilesResponse } from "@sandgate/proto/sandbox/v1/files";
-import type { Clients } from "../../pipeline/base/clients.ts";
+import { type Clients, folderMs } from "../../pipeline/base/clients.ts";
 import type { RouteRules } from "../../pipeline/base/route-rules.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { readBytes } from "../../resources/files/paths.ts";
@@ -42,8 +42,6 @@ const maxListed = 20_000;
 const maxDepth = 100;
 /** With the longest path that there may be, in base64url. */
 const maxWatcherIdLength = 6_000;
-/** Of a call that goes through all of a folder; the sandbox service's own limit is shorter. */
-const folderMs = 130_000;
 
 /** Files and folders as E2B's envd has them. */
 export function createFileHandlers(o: {

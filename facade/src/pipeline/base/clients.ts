@@ -25,6 +25,9 @@ export interface Clients {
   audit: Client<typeof AuditService>;
 }
 
+/** For a call of `files` that goes through all of a folder; the sandbox service's own limit is shorter. */
+export const folderMs = 130_000;
+
 export function createClients(transport: (service: ServiceName) => Transport): Clients {
   return {
     identity: createClient(IdentityService, transport("identity")),

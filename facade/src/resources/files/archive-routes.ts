@@ -8,11 +8,10 @@ import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
-import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { reportBreak } from "./downloads.ts";
 import { toDownloadHeaders } from "./mapping.ts";
-import { checkQueryPath, pathOf } from "./paths.ts";
+import { checkQueryPath, placeOf } from "./paths.ts";
 import { ArchiveHeaders, bytesOf, PathQuery } from "./schemas.ts";
 import { sizeOf, toParts } from "./uploads.ts";
 
@@ -40,14 +39,10 @@ export const fileArchiveRoutes: RoutePlugin = async (app, { clients: { files }, 
       },
     },
     (request, reply) => {
-      const path = pathOf(request.query);
       const download = async ({ signal }: LiveRequest) => {
-        const parts = files.readArchive(
-          { sandbox: sandboxIdOf(request.params.sandbox_id), path },
-          callFor(request, { signal, timeoutMs: 0 }),
-        );
-        const chunks = await begin(parts);
-        reply.type(mediaType).headers(toDownloadHeaders(path, ".tar"));
+        const place = placeOf(request);
+        const chunks = await begin(files.readArchive(place, callFor(request, { signal, timeoutMs: 0 })));
+        reply.type(mediaType).headers(toDownloadHeaders(place.path, ".tar"));
         if (request.method === "HEAD") return reply.send("");
         await sendBody(reply, { chunks, signal, onError: reportBreak(logger, request) });
         return reply;
@@ -75,8 +70,7 @@ export const fileArchiveRoutes: RoutePlugin = async (app, { clients: { files }, 
     },
     async (request, reply) => {
       const start = {
-        sandbox: sandboxIdOf(request.params.sandbox_id),
-        path: pathOf(request.query),
+        ...placeOf(request),
         gzip: codingOf(request) === "gzip",
         ...sizeOf(request),
       };

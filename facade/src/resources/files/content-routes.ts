@@ -8,12 +8,11 @@ import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
-import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { checkChange, preconditionOf, rangeOf } from "./conditions.ts";
 import { beginDownload, contentRangeOf, reportBreak } from "./downloads.ts";
 import { fromMode, toDownloadHeaders, toEntry, toEtag } from "./mapping.ts";
-import { checkQueryPath, pathOf } from "./paths.ts";
+import { checkQueryPath, placeOf } from "./paths.ts";
 import { bytesOf, Entry, PathQuery, RangeHeaders, WriteHeaders, WriteQuery } from "./schemas.ts";
 import { sizeOf, toParts } from "./uploads.ts";
 
@@ -46,7 +45,7 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
     (request, reply) => {
       const download = async ({ signal }: LiveRequest) => {
         const parts = files.readFile(
-          { sandbox: sandboxIdOf(request.params.sandbox_id), path: pathOf(request.query), ...rangeOf(request) },
+          { ...placeOf(request), ...rangeOf(request) },
           callFor(request, { signal, timeoutMs: 0 }),
         );
         const { start, chunks } = await beginDownload(parts);
@@ -77,8 +76,7 @@ export const fileContentRoutes: RoutePlugin = async (app, { clients, live, logge
     async (request, reply) => {
       const { mode, parents } = request.query;
       const start = {
-        sandbox: sandboxIdOf(request.params.sandbox_id),
-        path: pathOf(request.query),
+        ...placeOf(request),
         ...fromMode(mode),
         parents,
         precondition: preconditionOf(request),

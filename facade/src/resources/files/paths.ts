@@ -1,6 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import type { FastifyRequest } from "fastify";
+import { sandboxIdOf } from "../sandboxes/mapping.ts";
 
 /** The most that Linux takes. */
 const maxBytes = 4_095;
@@ -13,6 +14,11 @@ type Fields = Readonly<Record<string, unknown>>;
 export function pathOf(fields: Fields, name = "path"): Uint8Array {
   const { [name]: text, [`${name}_base64`]: encoded } = fields;
   return typeof encoded === "string" ? decode(encoded) : Buffer.from(String(text));
+}
+
+/** The sandbox that a request names, and the path in it that its query names. */
+export function placeOf({ params, query }: { params: { sandbox_id: string }; query: Fields }) {
+  return { sandbox: sandboxIdOf(params.sandbox_id), path: pathOf(query) };
 }
 
 function decode(text: string): Buffer {

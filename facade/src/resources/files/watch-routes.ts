@@ -8,9 +8,8 @@ import { eventStreamHeaders, formatEvent, sendEvents } from "../../pipeline/live
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
-import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
-import { checkQueryPath, pathOf, readBytes } from "./paths.ts";
+import { checkQueryPath, placeOf, readBytes } from "./paths.ts";
 import { WatchQuery } from "./schemas.ts";
 
 const { method: rpc } = FileService;
@@ -38,7 +37,7 @@ export const fileWatchRoutes: RoutePlugin = async (app, { clients: { files }, li
       },
     },
     async (request, reply) => {
-      const place = { sandbox: sandboxIdOf(request.params.sandbox_id), path: pathOf(request.query) };
+      const place = placeOf(request);
       if (request.method === "HEAD") {
         // Refused as GET is, without a stream.
         await files.getEntry({ ...place, follow: true }, callFor(request));
