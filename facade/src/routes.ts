@@ -24,7 +24,8 @@ import { outputRoutes } from "./resources/processes/output-routes.ts";
 import { processRoutes } from "./resources/processes/process-routes.ts";
 import { registryRoutes } from "./resources/registries/routes.ts";
 import { sandboxImageRoutes } from "./resources/sandbox-images/routes.ts";
-import { sandboxRoutes } from "./resources/sandboxes/routes.ts";
+import { provisionRoutes } from "./resources/sandboxes/provision-routes.ts";
+import { sandboxRoutes } from "./resources/sandboxes/sandbox-routes.ts";
 import { secondFactorRoutes } from "./resources/second-factor/routes.ts";
 import { workspaceRoutes } from "./resources/workspaces/routes.ts";
 
@@ -42,6 +43,7 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   memberRoutes,
   sandboxImageRoutes,
   registryRoutes,
+  provisionRoutes,
   sandboxRoutes,
   execRoutes,
   processRoutes,
