@@ -15,7 +15,7 @@ export interface AnswerBudget {
 }
 
 export function createAnswerBudget(o: {
-  /** Bytes that answers of a user hold at most, no less than one of the largest size. */
+  /** Bytes that answers of a user hold at most. One that has more by itself is always refused. */
   ofUser: number;
   /** The same for all users of this process. */
   inProcess: number;

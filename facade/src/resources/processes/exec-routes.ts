@@ -13,7 +13,7 @@ import { SandboxParams } from "../sandboxes/schemas.ts";
 import { eventStream, eventsDescription, sendProcessEvents, toServerEvents, wantsEvents } from "./events.ts";
 import { checkCommand, fromCommand, toBodyError, toProcess } from "./mapping.ts";
 import { outputBrokeOff } from "./output.ts";
-import { ExecBody, ExecHeaders, ExecResult } from "./schemas.ts";
+import { type Encoding, ExecBody, ExecHeaders, ExecResult } from "./schemas.ts";
 
 const { method: rpc } = ProcessService;
 const defaultTimeoutSeconds = 60;
@@ -25,8 +25,9 @@ const callGraceMs = 30_000;
 export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
   const { processes } = clients;
   const budget = createAnswerBudget({
-    ofUser: 32 * mebibyte,
-    inProcess: 128 * mebibyte,
+    // Of the most output, which as base64 takes a third more. Where much of it is escaped, the answer is refused.
+    ofUser: 64 * mebibyte,
+    inProcess: 192 * mebibyte,
     messages: {
       ofUser: "Too much output of your commands is waiting to be sent.",
       inProcess: "Too much output of commands is waiting to be sent.",
@@ -48,7 +49,7 @@ export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) =>
       schema: {
         tags: ["Commands"],
         summary: "Run a command",
-        description: `Answers when the command has ended. Answers that are not sent yet may hold 32 MiB of output for a user, and 128 MiB for all; beyond that it is \`rate_limited\`. With \`Accept: text/event-stream\` it is followed live. ${eventsDescription}`,
+        description: `Answers when the command has ended. Answers that are not sent yet may hold 64 MiB of output for a user, as it is in JSON, and 192 MiB for all; beyond that it is \`rate_limited\`. With \`Accept: text/event-stream\` it is followed live. ${eventsDescription}`,
         headers: ExecHeaders,
         params: SandboxParams,
         body: ExecBody,
@@ -77,7 +78,7 @@ export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) =>
       const collect = async (opened: LiveRequest) => {
         // Before the command runs, so that one that is refused here has done nothing.
         const take = budget.open(signedInOf(request).user.id, reply.raw);
-        const result = await collectResult(run(opened), take);
+        const result = await collectResult(run(opened), (data) => take(jsonBytesOf(data, encoding)));
         return reply.send({
           ...toProcess(result.process),
           stdout: result.stdout.toString(encoding),
@@ -108,7 +109,7 @@ interface Result {
 
 async function collectResult(
   events: AsyncIterable<RunCommandResponse>,
-  take: (bytes: number) => void,
+  take: (data: Uint8Array) => void,
 ): Promise<Result> {
   const stdout: Uint8Array[] = [];
   const stderr: Uint8Array[] = [];
@@ -116,7 +117,7 @@ async function collectResult(
     const event = at?.event;
     if (event?.case === "output") {
       const { stream, data } = event.value;
-      take(data.length);
+      take(data);
       (stream === OutputStream.STDERR ? stderr : stdout).push(data);
     }
     if (event?.case !== "exit") continue;
@@ -129,6 +130,11 @@ async function collectResult(
     };
   }
   throw outputBrokeOff();
+}
+
+/** What output takes in the answer. Each half of a character that comes in two parts counts as a character. */
+function jsonBytesOf(data: Uint8Array, encoding: Encoding): number {
+  return Buffer.byteLength(JSON.stringify(Buffer.from(data).toString(encoding))) - '""'.length;
 }
 
 function checkExec({ body, headers }: FastifyRequest): Violation[] {

@@ -169,41 +169,55 @@ function refuse(): Event[] {
   throw invalid("command.user", "the sandbox has no such user");
 }
 
+/** A command that prints so many MiB of a byte, and ends after that. */
+function prints(count: number, { byte = "x", after = Promise.resolve() } = {}) {
+  const part = Buffer.alloc(1024 * 1024, byte);
+  return async function* () {
+    yield start;
+    for (let i = 1; i <= count; i++) yield output(i * part.length, part);
+    await after;
+    yield exit(count * part.length);
+  };
+}
+
+async function expectTooMuch(answer: Response): Promise<void> {
+  expect([answer.status, Number(answer.headers.get("retry-after")) > 0]).toEqual([429, true]);
+  expect(await answer.json()).toMatchObject({
+    error: { code: "rate_limited", hint: expect.stringContaining("text/event-stream") },
+  });
+}
+
 test("answers that hold too much output together are refused, before they run where that is known", async () => {
-  const part = Buffer.alloc(1024 * 1024, "x");
   const gate = Promise.withResolvers<void>();
-  let runs = 0;
-  const most = (count: number, after: Promise<void> = Promise.resolve()) => {
-    run = async function* () {
-      runs++;
-      yield start;
-      for (let i = 1; i <= count; i++) yield output(i * part.length, part);
-      await after;
-      yield exit(count * part.length);
-    };
+  const mebibyte = 1024 * 1024;
+  let hasRun = false;
+  const all = prints(62, { after: gate.promise });
+  run = () => {
+    hasRun = true;
+    return all();
   };
-  const expectRefused = async (answer: Response) => {
-    expect([answer.status, Number(answer.headers.get("retry-after")) > 0]).toEqual([429, true]);
-    expect(await answer.json()).toMatchObject({
-      error: { code: "rate_limited", hint: expect.stringContaining("text/event-stream") },
-    });
-  };
-  most(31, gate.promise);
   const held = exec({ command: ["held"] });
-  await until(() => expect(runs).toBe(1));
-  most(2);
-  await until(async () => expectRefused(await exec({ command: ["over"] })));
-  most(1);
+  await until(() => expect(hasRun).toBe(true));
+  run = prints(3);
+  await until(async () => expectTooMuch(await exec({ command: ["over"] })));
+  run = prints(1);
   expect((await exec({ command: ["within"] })).status).toBe(200);
   // As a stream it is not held.
-  most(40);
-  expect((await (await exec({ command: ["streamed"] }, events)).text()).length).toBeGreaterThan(40 * part.length);
+  run = prints(70);
+  expect((await (await exec({ command: ["streamed"] }, events)).text()).length).toBeGreaterThan(70 * mebibyte);
   gate.resolve();
-  expect(((await (await held).json()) as { stdout: string }).stdout).toHaveLength(31 * part.length);
-  most(32);
-  await until(async () => expect((await exec({ command: ["the largest"] })).status).toBe(200));
-  most(33);
-  await expectRefused(await exec({ command: ["larger"] }));
+  expect(((await (await held).json()) as { stdout: string }).stdout).toHaveLength(62 * mebibyte);
+});
+
+test.each<[what: string, byte: string, encoding: "utf8" | "base64", most: number]>([
+  ["as it is", "x", "utf8", 64],
+  ["escaped, where a byte is six", "\0", "utf8", 10],
+  ["as base64, where three bytes are four", "x", "base64", 47],
+])("output counts by its bytes in the answer: %s", async (_, byte, encoding, most) => {
+  run = prints(most + 2, { byte });
+  await expectTooMuch(await exec({ command: ["over"], encoding }));
+  run = prints(most, { byte });
+  await until(async () => expect((await exec({ command: ["within"], encoding })).status).toBe(200));
 });
 
 test("what refuses a command before it starts is answered as everywhere, however long that takes", async () => {
