@@ -1,15 +1,12 @@
 import { pipeline, Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
-import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
-import { pathText } from "../domain/audited-uses.ts";
-import { decodeFileCursor, encodeFileCursor } from "../domain/file-cursors.ts";
 import { createBodies, createStallLimit, type StallLimit } from "../operations/bodies.ts";
-import { type Asked, createFileCall, type Files, filesOf, folderMs, type Within } from "../operations/file-calls.ts";
+import { type Asked, type Files, filesOf, fileUse } from "../operations/file-calls.ts";
 import { boundEntry } from "../operations/helper-files.ts";
 import {
   auditedStream,
@@ -17,6 +14,7 @@ import {
   type SandboxHelper,
   type SandboxHelpers,
 } from "../operations/sandbox-helpers.ts";
+import { createFileEntryHandlers } from "./file-entries.ts";
 import { createWatchHandlers } from "./watches.ts";
 
 const maxBodiesOfSandbox = 32;
@@ -29,10 +27,9 @@ export interface FileHandlersContext {
   limits: { fileMb: number; archiveMb: number };
 }
 
-/** What answers for files. */
+/** What answers for files, of which it moves the contents itself. */
 export function createFileHandlers({ helpers, limits }: FileHandlersContext): ServiceImpl<typeof FileService> {
   const bodies = createBodies(maxBodiesOfSandbox);
-  const call = createFileCall(helpers);
 
   /** Takes a content in. */
   async function receive<T>(
@@ -81,23 +78,8 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
   }
 
   return {
-    getEntry(request, context) {
-      const { path, follow, user } = request;
-      return call(context, request, async (client, within) => {
-        const { entry } = await client.stat({ path, follow, user }, within);
-        return { entry: boundEntry(entry) };
-      });
-    },
-
-    listEntries(request, context) {
-      const { path, depth, limit, cursor, user } = request;
-      const asked = { path, depth, limit, cursor: decodeFileCursor(path, cursor), user };
-      const list = async (client: Files, within: Within) => {
-        const { entries, nextCursor } = await client.list(asked, within);
-        return { entries: entries.map(boundEntry), nextCursor: encodeFileCursor(path, nextCursor) };
-      };
-      return call(context, request, list, { timeoutMs: folderMs });
-    },
+    ...createFileEntryHandlers({ helpers }),
+    ...createWatchHandlers({ helpers }),
 
     async *readFile(request, context) {
       const { path, range, ifRange, user } = request;
@@ -124,7 +106,7 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
       const { start, data } = await readParts(requests);
       const { path, mode, parents, precondition, size, user } = start;
       requireSize(size, limits.fileMb);
-      return receive(context, start, about("file.write", path), async (client, stall) => {
+      return receive(context, start, fileUse("file.write", path), async (client, stall) => {
         const first = {
           path,
           parents,
@@ -139,56 +121,19 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
       });
     },
 
-    makeDirectory(request, context) {
-      const { path, mode, parents, user } = request;
-      const make = async (client: Files, within: Within) => {
-        const asked = { path, parents, user, ...(mode !== undefined && { mode }) };
-        const { entry, created } = await client.makeDirectory(asked, within);
-        return { entry: boundEntry(entry), created };
-      };
-      return call(context, request, make, { use: about("file.write", path) });
-    },
-
-    moveEntry(request, context) {
-      const { from, to, overwrite, user } = request;
-      const move = async (client: Files, within: Within) => {
-        const { entry } = await client.move({ from, to, overwrite, user }, within);
-        return { entry: boundEntry(entry) };
-      };
-      return call(context, request, move, { use: about("file.move", from, to) });
-    },
-
-    deleteEntry(request, context) {
-      const { path, recursive, precondition, user } = request;
-      const remove = async (client: Files, within: Within) => {
-        await client.remove({ path, recursive, user, ...(precondition && { precondition }) }, within);
-        return {};
-      };
-      return call(context, request, remove, { use: about("file.delete", path), timeoutMs: folderMs });
-    },
-
-    setMode(request, context) {
-      const { path, mode, precondition, user } = request;
-      const change = async (client: Files, within: Within) => {
-        const { entry } = await client.setMode({ path, mode, user, ...(precondition && { precondition }) }, within);
-        return { entry: boundEntry(entry) };
-      };
-      return call(context, request, change, { use: about("file.write", path) });
-    },
-
     async *readArchive(request, context) {
       const { path } = request;
       const read = async function* (client: Files, signal: AbortSignal) {
         for await (const { data } of client.readArchive({ path }, { signal, timeoutMs: 0 })) yield { data };
       };
-      yield* send(context, request, read, about("file.archive", path));
+      yield* send(context, request, read, fileUse("file.archive", path));
     },
 
     async writeArchive(requests, context) {
       const { start, data } = await readParts(requests);
       const { path, gzip, size } = start;
       requireSize(size, limits.archiveMb);
-      return receive(context, start, about("file.archive", path), async (client, stall) => {
+      return receive(context, start, fileUse("file.archive", path), async (client, stall) => {
         const first = { path, maxBytes: BigInt(limits.archiveMb * mebibyte) };
         const content = limit(gzip ? decompress(data) : data, limits.archiveMb);
         const { entries } = await client.writeArchive(toParts(first, content, stall), {
@@ -198,14 +143,7 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
         return { entries };
       });
     },
-
-    ...createWatchHandlers({ helpers }),
   };
-}
-
-/** What the audit log tells of a use of files. */
-function about(action: AuditAction, path: Uint8Array, to?: Uint8Array): HelperUse {
-  return { action, details: { path: pathText(path), ...(to && { to: pathText(to) }) } };
 }
 
 type Part<Start> =

@@ -1,5 +1,7 @@
 import { type Client, createClient, type HandlerContext } from "@connectrpc/connect";
+import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import { FileService } from "@sandgate/proto/helper/v1/file";
+import { pathText } from "../domain/audited-uses.ts";
 import { helperTooOld } from "./helper-errors.ts";
 import type { HelperUse, SandboxHelper, SandboxHelpers } from "./sandbox-helpers.ts";
 
@@ -28,6 +30,11 @@ export interface Within {
 export function filesOf({ info, transport }: Pick<SandboxHelper, "info" | "transport">, { user = "" }: Asked): Files {
   if (user !== "" && info.version < firstWithUsers) throw helperTooOld();
   return createClient(FileService, transport);
+}
+
+/** What the audit log tells of a use of files. */
+export function fileUse(action: AuditAction, path: Uint8Array, to?: Uint8Array): HelperUse {
+  return { action, details: { path: pathText(path), ...(to && { to: pathText(to) }) } };
 }
 
 /** Returns what makes a call that the helper answers soon. */
