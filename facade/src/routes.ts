@@ -19,6 +19,7 @@ import { listeningRoutes } from "./resources/ports/listening-routes.ts";
 import { tcpRoutes } from "./resources/ports/tcp-routes.ts";
 import { previewRoutes } from "./resources/previews/routes.ts";
 import { attachRoutes } from "./resources/processes/attach-routes.ts";
+import { processControlRoutes } from "./resources/processes/control-routes.ts";
 import { execRoutes } from "./resources/processes/exec-routes.ts";
 import { outputRoutes } from "./resources/processes/output-routes.ts";
 import { processRoutes } from "./resources/processes/process-routes.ts";
@@ -47,6 +48,7 @@ export const resourceRoutes: readonly RoutePlugin[] = [
   sandboxRoutes,
   execRoutes,
   processRoutes,
+  processControlRoutes,
   outputRoutes,
   attachRoutes,
   fileContentRoutes,

@@ -4,19 +4,17 @@ import { inSandbox, ofThingInSandbox } from "../../pipeline/errors/in-sandbox.ts
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
+import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
-import { checkCommand, fromCommand, fromSignalName, fromStateNames, idsOf, toBodyError, toProcess } from "./mapping.ts";
+import { checkCommand, fromCommand, fromStateNames, idsOf, toBodyError, toProcess } from "./mapping.ts";
 import {
   ProcessList,
   ProcessParams,
   ProcessQuery,
   Process as ProcessRecord,
-  SignalBody,
   StartBody,
   StartHeaders,
-  Terminal,
   WaitBody,
 } from "./schemas.ts";
 
@@ -25,8 +23,6 @@ const tags = ["Commands"];
 const defaultWaitSeconds = 60;
 /** How much longer than the wait itself the call may take. */
 const waitGraceMs = 5_000;
-/** SIGTERM, 5 s, SIGKILL, and some time to get there. */
-const endTimeoutMs = 30_000;
 
 export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
   const { processes } = clients;
@@ -138,67 +134,6 @@ export const processRoutes: RoutePlugin = async (app, { clients, live }) => {
         return toProcess(present(process));
       };
       return live.run(request, reply, wait);
-    },
-  );
-
-  app.post(
-    "/sandboxes/:sandbox_id/processes/:process_id/signal",
-    {
-      config: { rules: { rpc: rpc.signalProcess, audit: "process.signal", errors: ofThingInSandbox } },
-      schema: {
-        tags,
-        summary: "Send a signal",
-        description: "To the process group; SIGKILL ends all descendants.",
-        headers: WorkspaceHeaders,
-        params: ProcessParams,
-        body: SignalBody,
-        response: { 204: NoContent },
-      },
-    },
-    async (request, reply) => {
-      const signal = fromSignalName(request.body.signal);
-      await processes.signalProcess({ ...idsOf(request.params), signal }, callFor(request));
-      return reply.code(204).send(null);
-    },
-  );
-
-  app.put(
-    "/sandboxes/:sandbox_id/processes/:process_id/pty",
-    {
-      config: { rules: { rpc: rpc.resizeTerminal, audit: "process.write", errors: ofThingInSandbox } },
-      schema: {
-        tags,
-        summary: "Resize a terminal",
-        headers: WorkspaceHeaders,
-        params: ProcessParams,
-        body: Terminal,
-        response: { 204: NoContent },
-      },
-    },
-    async (request, reply) => {
-      const { cols, rows } = request.body;
-      await processes.resizeTerminal({ ...idsOf(request.params), terminal: { cols, rows } }, callFor(request));
-      return reply.code(204).send(null);
-    },
-  );
-
-  app.delete(
-    "/sandboxes/:sandbox_id/processes/:process_id",
-    {
-      config: { rules: { rpc: rpc.endProcess, audit: "process.end", errors: ofThingInSandbox } },
-      schema: {
-        tags,
-        summary: "End a process",
-        description:
-          "It gets SIGTERM with all its descendants, and SIGKILL 5 s later. Succeeds for one that has ended.",
-        headers: WorkspaceHeaders,
-        params: ProcessParams,
-        response: { 204: NoContent },
-      },
-    },
-    async (request, reply) => {
-      await processes.endProcess(idsOf(request.params), callFor(request, { timeoutMs: endTimeoutMs }));
-      return reply.code(204).send(null);
     },
   );
 };
