@@ -467,7 +467,7 @@ func TestStdin(t *testing.T) {
 	if answer, err := write(2, "345", false); err != nil || answer.Offset != 5 {
 		t.Error(answer, err)
 	}
-	if answer, err := write(2, "3456", false); err != nil || answer.Offset != 6 {
+	if answer, err := write(2, "3456", false); err != nil || answer.Offset != 6 || answer.Taken == nil || *answer.Taken != 1 {
 		t.Error(answer, err)
 	}
 	_, err := write(7, "8", false)
@@ -486,7 +486,7 @@ func TestStdin(t *testing.T) {
 
 	full := h.start(t, &pb.Command{Argv: []string{"sleep", "1000"}, StdinOpen: true})
 	answer, err := h.WriteStdin(t.Context(), &pb.WriteStdinRequest{Id: full, Data: make([]byte, 1<<20), TimeoutMs: 200})
-	if err != nil || answer.Offset == 0 || answer.Offset >= 1<<20 {
+	if err != nil || answer.Offset == 0 || answer.Offset >= 1<<20 || answer.GetTaken() != answer.Offset {
 		t.Error(answer, err)
 	}
 	_, _ = h.Signal(t.Context(), &pb.SignalRequest{Id: full, Signal: 9})

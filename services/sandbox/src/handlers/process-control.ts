@@ -23,7 +23,8 @@ export function createProcessControlHandlers(
           { id: processId, data, eof, timeoutMs: BigInt(stdinMs), ...(offset !== undefined && { offset }) },
           within(stdinMs + callMs),
         );
-        return { offset: answer.offset, closed: answer.closed };
+        const { offset: reached, closed, taken } = answer;
+        return { offset: reached, closed, ...(taken !== undefined && { taken }) };
       });
     },
 

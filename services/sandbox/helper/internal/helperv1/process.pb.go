@@ -1384,9 +1384,12 @@ func (x *WriteStdinRequest) GetTimeoutMs() int64 {
 
 type WriteStdinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes of input taken so far.
-	Offset        int64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
-	Closed        bool  `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	// Bytes of input taken so far, whoever wrote them.
+	Offset int64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Closed bool  `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	// Bytes of `data` that this request added to the input; those that `offset` skipped don't count. Unset by helpers before
+	// version 5.
+	Taken         *int64 `protobuf:"varint,3,opt,name=taken,proto3,oneof" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1433,6 +1436,13 @@ func (x *WriteStdinResponse) GetClosed() bool {
 		return x.Closed
 	}
 	return false
+}
+
+func (x *WriteStdinResponse) GetTaken() int64 {
+	if x != nil && x.Taken != nil {
+		return *x.Taken
+	}
+	return 0
 }
 
 type SignalRequest struct {
@@ -1814,10 +1824,12 @@ const file_sandgate_helper_v1_process_proto_rawDesc = "" +
 	"\x03eof\x18\x04 \x01(\bR\x03eof\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x05 \x01(\x03R\ttimeoutMsB\t\n" +
-	"\a_offset\"D\n" +
+	"\a_offset\"i\n" +
 	"\x12WriteStdinResponse\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x16\n" +
-	"\x06closed\x18\x02 \x01(\bR\x06closed\"7\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed\x12\x19\n" +
+	"\x05taken\x18\x03 \x01(\x03H\x00R\x05taken\x88\x01\x01B\b\n" +
+	"\x06_taken\"7\n" +
 	"\rSignalRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\"\x10\n" +
@@ -1962,6 +1974,7 @@ func file_sandgate_helper_v1_process_proto_init() {
 		(*OutputEvent_Exit)(nil),
 	}
 	file_sandgate_helper_v1_process_proto_msgTypes[17].OneofWrappers = []any{}
+	file_sandgate_helper_v1_process_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

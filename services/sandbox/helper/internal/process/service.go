@@ -267,11 +267,7 @@ func (service *Service) WriteStdin(_ context.Context, request *helperv1.WriteStd
 	if timeout <= 0 || timeout > maxStdinWait {
 		timeout = maxStdinWait
 	}
-	reached, closed, err := p.in.write(offset, request.Data, request.Eof, timeout)
-	if err != nil {
-		return nil, err
-	}
-	return &helperv1.WriteStdinResponse{Offset: reached, Closed: closed}, nil
+	return p.in.write(offset, request.Data, request.Eof, timeout)
 }
 
 func (service *Service) Signal(_ context.Context, request *helperv1.SignalRequest) (*helperv1.SignalResponse, error) {

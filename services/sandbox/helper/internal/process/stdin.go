@@ -38,9 +38,9 @@ func (in *input) close() {
 	in.file.Close()
 }
 
-// write takes `data` after `offset` bytes, -1 for after all there were. It answers with the offset reached when the pipe is
-// full for `timeout`.
-func (in *input) write(offset int64, data []byte, eof bool, timeout time.Duration) (reached int64, closed bool, err error) {
+// write takes `data` after `offset` bytes, -1 for after all there were. It answers with what was taken when the pipe is full
+// for `timeout`.
+func (in *input) write(offset int64, data []byte, eof bool, timeout time.Duration) (*helperv1.WriteStdinResponse, error) {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	until := time.Now().Add(timeout)
@@ -48,43 +48,51 @@ func (in *input) write(offset int64, data []byte, eof bool, timeout time.Duratio
 	case in.turn <- struct{}{}:
 		defer func() { <-in.turn }()
 	case <-deadline.C:
-		return in.taken.Load(), in.closed.Load(), nil
+		return in.answer(0), nil
 	}
-	taken := in.taken.Load()
+	reached := in.taken.Load()
 	if offset < 0 {
-		offset = taken
+		offset = reached
 	}
-	if offset > taken {
-		return taken, in.closed.Load(), failure.New(helperv1.Reason_REASON_STDIN_GAP, "input before the offset is missing")
+	if offset > reached {
+		return nil, failure.New(helperv1.Reason_REASON_STDIN_GAP, "input before the offset is missing")
 	}
-	data = data[min(taken-offset, int64(len(data))):]
+	data = data[min(reached-offset, int64(len(data))):]
 	if in.closed.Load() {
 		if len(data) == 0 {
-			return taken, true, nil
+			return in.answer(0), nil
 		}
-		return taken, true, failure.New(helperv1.Reason_REASON_STDIN_CLOSED, "the input is closed")
+		return nil, failure.New(helperv1.Reason_REASON_STDIN_CLOSED, "the input is closed")
 	}
 	_ = in.file.SetWriteDeadline(until)
 	count, err := in.file.Write(data)
-	taken = in.taken.Add(int64(count))
+	in.taken.Add(int64(count))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return taken, false, nil
+		return in.answer(count), nil
 	case errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) || errors.Is(err, os.ErrClosed):
 		in.close()
-		return taken, true, failure.New(helperv1.Reason_REASON_STDIN_CLOSED, "the process closed its input")
+		return nil, failure.New(helperv1.Reason_REASON_STDIN_CLOSED, "the process closed its input")
 	case err != nil:
-		return taken, false, failure.FromSystem(err)
+		return nil, failure.FromSystem(err)
 	}
 	if eof && in.terminal {
-		_, err = in.file.Write([]byte{4})
+		if _, err := in.file.Write([]byte{4}); err != nil {
+			return nil, err
+		}
 	} else if eof {
 		in.close()
 	}
-	return taken, in.closed.Load(), err
+	return in.answer(count), nil
+}
+
+// answer tells of a write that took `count` bytes.
+func (in *input) answer(count int) *helperv1.WriteStdinResponse {
+	taken := int64(count)
+	return &helperv1.WriteStdinResponse{Offset: in.taken.Load(), Closed: in.closed.Load(), Taken: &taken}
 }
 
 // feed writes the input that a command brings along, however long its reader takes.
 func (in *input) feed(data []byte, eof bool) {
-	_, _, _ = in.write(0, data, eof, 1<<62)
+	_, _ = in.write(0, data, eof, 1<<62)
 }
