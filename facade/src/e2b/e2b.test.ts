@@ -34,6 +34,8 @@ let isAway = false;
 let obstacle: DomainError | undefined;
 /** What a process has taken of its input. */
 let input = "";
+/** What another replica writes to it at the same moment as this one. */
+let others = "";
 /** What was written of files, and which of them to their end. */
 const written: string[] = [];
 const committed: string[] = [];
@@ -81,11 +83,12 @@ beforeAll(async () => {
         // As the helper does, with a pipe that never takes more than 3 bytes.
         async writeStdin({ data, offset = BigInt(input.length) }) {
           await setImmediate();
-          input += Buffer.from(data)
+          const taken = Buffer.from(data)
             .subarray(input.length - Number(offset))
             .toString()
             .slice(0, 3);
-          return { offset: BigInt(input.length) };
+          input += taken + others;
+          return { offset: BigInt(input.length), ...(others !== "" && { taken: BigInt(taken.length) }) };
         },
       },
       files: {
@@ -230,18 +233,26 @@ test("only of a sandbox that has ended is it said that it is gone", async () => 
   expect(await answers(ended)).toEqual([502, "The sandbox was not found", 502]);
 });
 
+const sendInput = (text: string) =>
+  platform.app.inject({
+    method: "POST",
+    url: "/e2b/envd/process.Process/SendInput",
+    headers: { "content-type": "application/json", "e2b-sandbox-id": name, "x-access-token": accessToken },
+    payload: { process: { pid: 7 }, input: { stdin: Buffer.from(text).toString("base64") } },
+  });
+
 test("inputs that are sent at the same time all arrive, each in one piece", async () => {
-  const send = (text: string) =>
-    platform.app.inject({
-      method: "POST",
-      url: "/e2b/envd/process.Process/SendInput",
-      headers: { "content-type": "application/json", "e2b-sandbox-id": name, "x-access-token": accessToken },
-      payload: { process: { pid: 7 }, input: { stdin: Buffer.from(text).toString("base64") } },
-    });
   const lines = Array.from({ length: 5 }, (_, i) => `line ${i}\n`);
-  const answers = await Promise.all(lines.map(send));
+  const answers = await Promise.all(lines.map(sendInput));
   expect(answers.map(({ statusCode }) => statusCode)).toEqual(lines.map(() => 200));
   expect(input.split("\n").sort()).toEqual(["", ...lines.map((line) => line.trim())]);
+});
+
+test("all of an input arrives once while another replica writes to the same full pipe", async () => {
+  [input, others] = ["", "-"];
+  expect((await sendInput("a line\n")).statusCode).toBe(200);
+  others = "";
+  expect(input.replaceAll("-", "")).toBe("a line\n");
 });
 
 test("a form that breaks off within a file is refused, and what came of the file is not kept", async () => {

@@ -2,7 +2,6 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
-import { mebibyte } from "@sandgate/kit/base/sizes";
 import {
   type OutputEvent,
   OutputStream,
@@ -13,6 +12,7 @@ import { type CommandSchema, ProcessService } from "@sandgate/proto/sandbox/v1/p
 import type { Clients } from "../../pipeline/base/clients.ts";
 import type { RouteRules } from "../../pipeline/base/route-rules.ts";
 import { present } from "../../pipeline/messages/contract.ts";
+import { inputTimeoutMs, writeAll } from "../../resources/processes/input.ts";
 import { outputBrokeOff } from "../../resources/processes/output.ts";
 import type {
   Process,
@@ -44,9 +44,6 @@ export const processRules: Readonly<Record<string, RouteRules>> = {
 
 const bash = "/bin/bash";
 const shell = "/bin/sh";
-/** A full pipe is answered after 30 s. */
-const inputTimeoutMs = 45_000;
-const maxInputBytes = mebibyte;
 
 type Command = MessageInitShape<typeof CommandSchema>;
 type Event = MessageInitShape<typeof ProcessEventSchema>;
@@ -57,7 +54,7 @@ export function createProcessHandlers(o: {
   folders: Folders;
 }): ServiceImpl<typeof Process> {
   const { processes } = o.clients;
-  /** One input of a process at a time in this facade, since an answer counts what was taken of all inputs together. */
+  /** One input of a process at a time in this facade, so that each arrives in one piece. */
   const inTurn = createFairLimit({ perKey: 1 });
 
   /** The running process that a request names. */
@@ -130,29 +127,22 @@ export function createProcessHandlers(o: {
       throw new ConnectError(`the process has ${has}`, Code.FailedPrecondition);
     }
     const { sandbox } = envdCallOf(context);
-    await inTurn(`${sandbox} ${process.id}`, () => writeAll(process, value, context), context.signal);
+    await inTurn(`${sandbox} ${process.id}`, () => add(process, value, context), context.signal);
   }
 
   /** Writes after what others have written. */
-  async function writeAll(
+  async function add(
     { id: processId, stdinOpen }: ProcessRecord,
     data: Uint8Array,
     context: HandlerContext,
   ): Promise<void> {
     if (!stdinOpen) throw new ConnectError("stdin is not open", Code.FailedPrecondition);
     const { sandbox } = envdCallOf(context);
-    const add = (part: Uint8Array) =>
+    const addPart = (part: Uint8Array) =>
       processes.writeStdin({ sandbox, processId, data: part }, optionsFor(context, { timeoutMs: inputTimeoutMs }));
-    let { offset: reached } = await add(new Uint8Array());
-    for (let rest = data; rest.length > 0; ) {
-      const part = rest.subarray(0, maxInputBytes);
-      const { offset, closed } = await add(part);
-      if (closed) throw new ConnectError("stdin was closed", Code.FailedPrecondition);
-      // A full pipe is answered with what it took so far.
-      const taken = Number(offset - reached);
-      rest = rest.subarray(Math.max(0, Math.min(taken, part.length)));
-      reached = offset;
-    }
+    const { offset: known } = await addPart(new Uint8Array());
+    const { closed } = await writeAll(addPart, data, false, known);
+    if (closed) throw new ConnectError("stdin was closed", Code.FailedPrecondition);
   }
 
   return {

@@ -24,6 +24,9 @@ let done: string[];
 let open: number;
 let mostOpen: number;
 let writes: number;
+/** Bytes that a write takes at most, and what another client writes at the same moment. */
+let most: number;
+let others: string;
 /** Whether the call that reads the output has ended. */
 let left: boolean;
 /** Calls are answered once this has settled. */
@@ -34,6 +37,7 @@ beforeEach(async () => {
   done = [];
   left = false;
   [open, mostOpen, writes] = [0, 0, 0];
+  [most, others] = [Infinity, ""];
   gate = Promise.withResolvers();
   const answer = async <T>(signal: AbortSignal, result: () => T): Promise<T> => {
     mostOpen = Math.max(mostOpen, ++open);
@@ -55,9 +59,14 @@ beforeEach(async () => {
         writeStdin: ({ data, eof }, { signal }) =>
           answer(signal, () => {
             writes += 1;
-            input = Buffer.concat([input, data]);
-            if (eof) done.push(`eof ${input.length}`);
-            return { offset: BigInt(input.length), closed: false };
+            const taken = data.subarray(0, most);
+            input = Buffer.concat([input, taken, Buffer.from(others)]);
+            if (eof && taken.length === data.length) done.push(`eof ${input.length}`);
+            return {
+              offset: BigInt(input.length),
+              closed: false,
+              ...(others !== "" && { taken: BigInt(taken.length) }),
+            };
           }),
         resizeTerminal: ({ terminal }, { signal }) =>
           answer(signal, () => {
@@ -131,6 +140,17 @@ test("more input than one call may have is passed on in several", async () => {
   gate.resolve();
   await until(() => expect(input.length).toBe(parts * (part.length - 1)));
   expect(String(input)).toBe(part.slice(1).repeat(parts));
+});
+
+test.each([
+  ["that another client writes to at the same moment", "-"],
+  ["of a helper that doesn't tell what it took of a write", ""],
+])("all input is written once to a full pipe %s", async (_who, theirs) => {
+  [most, others] = [3, theirs];
+  gate.resolve();
+  socket.write(Buffer.concat([frameOf("\0first "), frameOf("\0last"), frameOf(eof)]));
+  await until(() => expect(done).toEqual([`eof ${input.length}`]));
+  expect(String(input).replaceAll("-", "")).toBe("first last");
 });
 
 test("resizes and signals come in their order, beside input that is held", async () => {

@@ -1,8 +1,9 @@
 import type { CallOptions, Client } from "@connectrpc/connect";
 import { hasReason, invalid } from "@sandgate/kit/base/domain-error";
-import type { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
+import type { ProcessService, WriteStdinResponse } from "@sandgate/proto/sandbox/v1/processes";
 import type { WebSocket } from "ws";
 import { frameBytes } from "../../pipeline/live/web-sockets.ts";
+import { inputTimeoutMs, writeAll } from "./input.ts";
 import { fromSignalName, toProcess } from "./mapping.ts";
 import { outputBrokeOff, pieceOf } from "./output.ts";
 
@@ -11,8 +12,6 @@ const inputByte = 0;
 const outputBytes = { stdout: Buffer.of(1), pty: Buffer.of(1), stderr: Buffer.of(2) };
 /** What may wait to be sent before no more output is read, and to be passed on before no more frames are. */
 const maxWaitingBytes = 256 * 1024;
-/** As the contract allows. */
-const maxWriteBytes = 1024 * 1024;
 const maxSize = 1_000;
 
 interface Attached {
@@ -70,7 +69,7 @@ function createSend(socket: WebSocket): (frame: string | Buffer) => Promise<void
 /** Passes on what the client sends: input in its order, and beside it all else in its own. */
 function receive(socket: WebSocket, { processes, ids, lastCall }: Attached, fail: (error: unknown) => void): void {
   const input = createInput((data, eof) =>
-    processes.writeStdin({ ...ids, data, eof }, { ...lastCall(), timeoutMs: 45_000 }),
+    processes.writeStdin({ ...ids, data, eof }, { ...lastCall(), timeoutMs: inputTimeoutMs }),
   );
   let acted: Promise<unknown> = Promise.resolve();
   let waiting = 0;
@@ -147,22 +146,16 @@ interface Part {
 }
 
 /** Writes input in its order, each part until all of it was taken. What waits for that is joined into the next part. */
-function createInput(write: (data: Uint8Array, eof: boolean) => Promise<{ offset: bigint; closed: boolean }>): Input {
+function createInput(write: (data: Uint8Array, eof: boolean) => Promise<WriteStdinResponse>): Input {
   let last: Promise<unknown> = Promise.resolve();
   let next: Part | undefined;
   /** Bytes of input before the next, as far as this socket knows: others may write too. */
-  let known: number | undefined;
+  let known: bigint | undefined;
 
-  async function writeAll(data: Buffer, eof: boolean): Promise<void> {
-    known ??= Number((await write(new Uint8Array(), false)).offset);
-    for (let rest = data; ; ) {
-      const { offset, closed } = await write(rest.subarray(0, maxWriteBytes), eof && rest.length <= maxWriteBytes);
-      const taken = Number(offset) - known;
-      known = Number(offset);
-      // A full pipe is answered with what it took so far.
-      if (closed || taken >= rest.length) return;
-      rest = rest.subarray(Math.max(0, taken));
-    }
+  async function writePart({ frames, eof }: Part): Promise<void> {
+    known ??= (await write(new Uint8Array(), false)).offset;
+    const { offset } = await writeAll(write, Buffer.concat(frames), eof, known);
+    known = offset;
   }
 
   function startPart(): Part {
@@ -173,7 +166,7 @@ function createInput(write: (data: Uint8Array, eof: boolean) => Promise<{ offset
         .catch(() => undefined)
         .then(() => {
           if (next === part) next = undefined;
-          return writeAll(Buffer.concat(part.frames), part.eof);
+          return writePart(part);
         }),
     };
     last = part.written;

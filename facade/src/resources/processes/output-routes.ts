@@ -11,6 +11,7 @@ import type { RoutePlugin } from "../../pipeline/route.ts";
 import { acceptBytes } from "../../pipeline/validation/body-parser.ts";
 import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { eventStream, eventsDescription, sendProcessEvents, toServerEvents, wantsEvents } from "./events.ts";
+import { inputTimeoutMs, maxInputBytes } from "./input.ts";
 import { idsOf, toProcess } from "./mapping.ts";
 import { createOutputEncoder, type OutputItem } from "./output.ts";
 import { InputQuery, OutputHeaders, OutputQuery, ProcessOutput, ProcessParams, TakenInput } from "./schemas.ts";
@@ -19,9 +20,6 @@ const { method: rpc } = ProcessService;
 const tags = ["Commands"];
 /** How much longer than the wait itself the call may take. */
 const waitGraceMs = 5_000;
-const maxInputBytes = 1024 * 1024;
-/** A full pipe is answered after 30 s. */
-const inputTimeoutMs = 45_000;
 
 export const outputRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
   const { processes } = clients;
