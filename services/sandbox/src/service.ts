@@ -1,12 +1,10 @@
-import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { openDiskSpace } from "@sandgate/kit/base/disk-space";
 import { messageOf } from "@sandgate/kit/base/domain-error";
-import type { Logger } from "@sandgate/kit/base/logging";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import { dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
+import { minuteMs } from "@sandgate/kit/base/time";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { asService } from "@sandgate/kit/rpc/context";
@@ -18,12 +16,9 @@ import { ProcessService } from "@sandgate/proto/sandbox/v1/processes";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
-import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { consumeEvents } from "./consumers.ts";
 import { openEnv } from "./domain/env.ts";
 import type { Quotas } from "./domain/quota.ts";
-import type { PullProgress } from "./domain/sandbox.ts";
 import { workspacePurged } from "./events.ts";
 import { createFileHandlers } from "./handlers/files.ts";
 import { createPortHandlers } from "./handlers/ports.ts";
@@ -31,32 +26,24 @@ import { createPreviewHandlers } from "./handlers/previews.ts";
 import { createProcessHandlers } from "./handlers/processes.ts";
 import { createSandboxHandlers } from "./handlers/sandboxes.ts";
 import { createTicketHandlers } from "./handlers/tickets.ts";
+import { openPulls } from "./open-pulls.ts";
 import { openRuntime } from "./open-runtime.ts";
 import { createHelperConnections } from "./operations/helper-connections.ts";
 import { createKnownProcesses } from "./operations/known-processes.ts";
 import { findLastRun } from "./operations/last-run.ts";
 import { openOperationMetrics } from "./operations/metrics.ts";
 import { createSandboxHelpers } from "./operations/sandbox-helpers.ts";
-import { createImageCache } from "./pulls/image-cache.ts";
-import { createImagePuller } from "./pulls/image-puller.ts";
-import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
 import { openReconcilerMetrics } from "./reconcile/metrics.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
-import type { ImageStore } from "./runtime/images.ts";
 import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
 import { stores } from "./store/adapters.ts";
 import type { SandboxStore } from "./store/store.ts";
 import { createChanges } from "./usecases/changes.ts";
-import { createPullRecorder } from "./usecases/pull-progress.ts";
-import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
+import { purgeWorkspace, startRetention } from "./usecases/purge-workspace.ts";
 import { createSandboxUses } from "./usecases/sandbox-use.ts";
-import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
 import { createUseRecorder } from "./usecases/use-recorder.ts";
 
 export { sandboxSettings };
-
-/** How long image-registry may take to say how an image is pulled. */
-const accessTimeoutMs = 30_000;
 
 /** As many as ext4 has for each MB of its size. */
 const inodesPerMb = 64;
@@ -106,20 +93,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     draining: draining.signal,
     metrics: operationMetrics,
   });
-  const pulls = runtime.images && openPullDestination(runtime.images, settings, store, logger);
-  const puller = createImagePuller({
-    destination: pulls,
-    measureAvailable: diskSpace.measureAvailable,
-    authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
-    async recordVerified(registryHost, layers, signal) {
-      await images.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));
-    },
-    client: createRegistryClient(createGuardedRequest(settings.allowedHosts), settings.allowedHosts),
-    folder: join(settings.data, "pulls"),
-    maxImageMb: settings.imageMaxMb,
-  });
+  const { destination, pullImage, findAccess } = openPulls(context, runtime.images, images, diskSpace);
 
-  const recordPull = createPullRecorder({ record: store.activity.recordPull, logger });
   const reconciler = createReconciler({
     store,
     runtime: runtime.lifecycle,
@@ -127,21 +102,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     runtimeDisk: runtime.disk,
     changes,
     shards,
-    pullImage: ({ id, workspaceId, image: { registryId, reference } }, signal, tellReconciler) =>
-      recordPull(id, (record) => {
-        const onProgress = (now: PullProgress) => {
-          tellReconciler(now);
-          // Where nodes pull, nobody sees how far they are.
-          if (pulls) record(now);
-        };
-        return puller.pull({ workspaceId, registryId, reference, onProgress }, signal);
-      }),
-    // By the pinned reference: a tag may have moved on.
-    findAccess: ({ workspaceId, image: { registryId, reference }, pinnedReference }) =>
-      puller.findAccess(
-        { workspaceId, registryId, reference: pinnedReference ?? reference },
-        AbortSignal.timeout(accessTimeoutMs),
-      ),
+    pullImage,
+    findAccess,
     async findEnv(sandbox) {
       const sealed = await store.sandboxes.findSealedEnv(sandbox.id);
       if (!sealed) throw new Error("The sandbox's environment variables are not in the store.");
@@ -156,7 +118,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     },
     recordUses: uses.flush,
     findLastRun: (sandboxId) => findLastRun(connections, sandboxId),
-    limits: limitsOf(settings, pulls !== undefined),
+    limits: limitsOf(settings, destination !== undefined),
     diskLimits: { mb: settings.diskMb, inodes: settings.inodes || settings.diskMb * inodesPerMb },
     findFree: diskSpace.measureFree,
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
@@ -177,7 +139,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         ...createProcessHandlers({ helpers, connections, known }),
         ...createTicketHandlers({ helpers, known, sandboxes: store.sandboxes, keyring }),
       });
-      router.service(PreviewService, createPreviewHandlers({ ...previews, store, use: uses }));
+      router.service(PreviewService, createPreviewHandlers({ ...previews, use: uses }));
       router.service(
         SandboxService,
         createSandboxHandlers({
@@ -196,7 +158,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       );
     },
     async start() {
-      await pulls?.endpoint.listen().catch((error: unknown) => {
+      await destination?.endpoint.listen().catch((error: unknown) => {
         logger.error({ err: error, port: settings.pullPort }, "the engine can't pull images until this port is free");
       });
       await reconciler.start();
@@ -204,8 +166,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       const { startKernelWarning } = await import("./runtime/docker/shared-kernel.ts");
       const { runtime: url, ociRuntime } = settings;
       return [
-        ...(pulls ? [pulls.cache.start()] : []),
-        ...(settings.registration === "open" && pulls ? [startKernelWarning({ url, ociRuntime, logger })] : []),
+        ...(destination ? [destination.cache.start()] : []),
+        ...(settings.registration === "open" && destination ? [startKernelWarning({ url, ociRuntime, logger })] : []),
         startPeriodicTask({
           what: "find the engine's disk",
           everyMs: minuteMs,
@@ -222,17 +184,11 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           async stop() {
             connections.close();
             await reconciler.stop();
-            await pulls?.endpoint.close();
+            await destination?.endpoint.close();
             await runtime.close();
           },
         },
-        startPeriodicTask({
-          what: "delete old sandbox records",
-          everyMs: hourMs,
-          logger,
-          work: (signal) =>
-            deleteOldRecords(store.retention, new Date(Date.now() - settings.retentionDays * dayMs), signal),
-        }),
+        startRetention({ retention: store.retention, retentionDays: settings.retentionDays, logger }),
       ];
     },
     purge: {
@@ -245,7 +201,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         database: await stateOf(store.purges.listOpenPurges()),
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
         containers: reconciler.orphanProblem() ?? "ok",
-        ...(pulls && { pulls: await stateOf(pulls.endpoint.listen()) }),
+        ...(destination && { pulls: await stateOf(destination.endpoint.listen()) }),
         disk: (await diskSpace.shortage().catch(messageOf)) ?? "ok",
       };
     },
@@ -274,18 +230,4 @@ function quotasOf(settings: SandboxSettings): Quotas {
     maxRecordBytes: settings.recordsMb * mebibyte,
     maxFailuresPerHour: settings.failuresPerHour,
   };
-}
-
-/** What pulls images onto an engine that has a store of them, and keeps that within its limit. */
-function openPullDestination(images: ImageStore, settings: SandboxSettings, store: SandboxStore, logger: Logger) {
-  const endpoint = createPullEndpoint(settings.pullPort);
-  const cache = createImageCache({
-    store: images,
-    uses: store.imageUses,
-    findWanted: () => findPinnedImages(store.unfinished),
-    registryHost: endpoint.listen,
-    maxMb: settings.imageCacheMb,
-    logger,
-  });
-  return { endpoint, cache, store: images };
 }

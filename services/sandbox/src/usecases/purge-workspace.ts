@@ -1,3 +1,6 @@
+import type { Logger } from "@sandgate/kit/base/logging";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { dayMs, hourMs } from "@sandgate/kit/base/time";
 import { beginStop } from "../domain/sandbox.ts";
 import type { Retention } from "../store/sandboxes.ts";
 import type { SandboxStore } from "../store/store.ts";
@@ -41,7 +44,15 @@ export async function purgeWorkspace(o: {
   return true;
 }
 
-/** Deletes the records of sandboxes that ended before `before`, until the signal aborts. */
-export async function deleteOldRecords(retention: Retention, before: Date, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted && (await retention.deleteEndedBefore(before, batchSize)) === batchSize);
+/** Every hour deletes the records of sandboxes that ended more than `retentionDays` ago. */
+export function startRetention(o: { retention: Retention; retentionDays: number; logger: Logger }): PeriodicTask {
+  return startPeriodicTask({
+    what: "delete old sandbox records",
+    everyMs: hourMs,
+    logger: o.logger,
+    async work(signal) {
+      const before = new Date(Date.now() - o.retentionDays * dayMs);
+      while (!signal.aborted && (await o.retention.deleteEndedBefore(before, batchSize)) === batchSize);
+    },
+  });
 }

@@ -1,0 +1,86 @@
+import { join } from "node:path";
+import type { Client } from "@connectrpc/connect";
+import type { DiskSpace } from "@sandgate/kit/base/disk-space";
+import type { ServiceContext } from "@sandgate/kit/process/service";
+import { asService } from "@sandgate/kit/rpc/context";
+import type { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
+import { createRegistryClient } from "@sandgate/registry-client/registry-client";
+import type { PullProgress } from "./domain/sandbox.ts";
+import { createImageCache } from "./pulls/image-cache.ts";
+import { createImagePuller } from "./pulls/image-puller.ts";
+import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
+import type { ReconcilerOptions } from "./reconcile/reconciler.ts";
+import type { ImageStore } from "./runtime/images.ts";
+import type { SandboxSettings } from "./settings.ts";
+import type { SandboxStore } from "./store/store.ts";
+import { createPullRecorder } from "./usecases/pull-progress.ts";
+import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
+
+/** How long image-registry may take to say how an image is pulled. */
+const accessTimeoutMs = 30_000;
+
+type Context = Pick<ServiceContext<SandboxSettings, SandboxStore>, "logger" | "settings" | "store">;
+
+/**
+ * What brings the images of sandboxes to where they run, and the engine's side of that: its `images`, which are kept
+ * within their limit, and the endpoint that it pulls them from. Where nodes pull, there is neither.
+ */
+export function openPulls(
+  context: Context,
+  images: ImageStore | undefined,
+  imageRegistry: Client<typeof ImageRegistryService>,
+  { measureAvailable }: Pick<DiskSpace, "measureAvailable">,
+) {
+  const { logger, settings, store } = context;
+  const destination = images && openDestination(context, images);
+  const puller = createImagePuller({
+    destination,
+    measureAvailable,
+    authorizePull: (order, signal) =>
+      imageRegistry.authorizePull(order, asService({ signal, timeoutMs: accessTimeoutMs })),
+    async recordVerified(registryHost, layers, signal) {
+      await imageRegistry.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));
+    },
+    client: createRegistryClient(createGuardedRequest(settings.allowedHosts), settings.allowedHosts),
+    folder: join(settings.data, "pulls"),
+    maxImageMb: settings.imageMaxMb,
+  });
+  const recordPull = createPullRecorder({ record: store.activity.recordPull, logger });
+
+  const pullImage: ReconcilerOptions["pullImage"] = (sandbox, signal, tellReconciler) => {
+    const { id, workspaceId, image } = sandbox;
+    const { registryId, reference } = image;
+    return recordPull(id, (record) => {
+      const onProgress = (now: PullProgress) => {
+        tellReconciler(now);
+        // Where nodes pull, nobody sees how far they are.
+        if (destination) record(now);
+      };
+      return puller.pull({ workspaceId, registryId, reference, onProgress }, signal);
+    });
+  };
+
+  // By the pinned reference: a tag may have moved on.
+  const findAccess: ReconcilerOptions["findAccess"] = ({ workspaceId, image, pinnedReference }) =>
+    puller.findAccess(
+      { workspaceId, registryId: image.registryId, reference: pinnedReference ?? image.reference },
+      AbortSignal.timeout(accessTimeoutMs),
+    );
+
+  return { destination, pullImage, findAccess };
+}
+
+/** What pulls images onto an engine that has a store of them, and keeps that within its limit. */
+function openDestination({ logger, settings, store }: Context, images: ImageStore) {
+  const endpoint = createPullEndpoint(settings.pullPort);
+  const cache = createImageCache({
+    store: images,
+    uses: store.imageUses,
+    findWanted: () => findPinnedImages(store.unfinished),
+    registryHost: endpoint.listen,
+    maxMb: settings.imageCacheMb,
+    logger,
+  });
+  return { endpoint, cache, store: images };
+}
