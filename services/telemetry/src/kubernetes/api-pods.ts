@@ -4,15 +4,13 @@ import type { Metrics } from "@sandgate/kit/base/metrics";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { ignoreStatus, openApi } from "@sandgate/kubernetes-api/api";
 import { containerName, type RawPod } from "@sandgate/kubernetes-api/raw-pod";
-import type { Container, ContainerEvent, ContainerSource, LogBlock } from "../collect/container-source.ts";
+import type { Container, ContainerEvent, ContainerSource } from "../collect/container-source.ts";
+import { type OpenLog, readApiLog } from "./api-log-reader.ts";
 import { countSamples, createSamples, type KubeletSamples, maxBytes } from "./kubelet-samples.ts";
-import { createTimedLines } from "./log-lines.ts";
 
 const pageSize = 500;
 /** The server ends a watch after about as long. */
 const watchSeconds = 300;
-/** A log that says nothing for so long is asked for again: its connection may be dead on one side. */
-const silenceMs = 240_000;
 /** How long the kubelet's figures may take. */
 const figuresTimeoutMs = 10_000;
 const tick = 1_000;
@@ -61,22 +59,8 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
     unlessForbidden("get nodes/proxy", api.openText(path, {}, signal)),
   );
 
-  function read(raw: RawPod): Pod | undefined {
-    const { metadata, spec, status } = raw;
-    const identity = identityOf(metadata.labels ?? {});
-    if (identity?.installationId !== installationId) return undefined;
-    return {
-      id: metadata.uid,
-      sandboxId: identity.sandboxId,
-      namespace: metadata.namespace,
-      name: metadata.name,
-      nodeName: spec.nodeName,
-      state: stateOf(status),
-    };
-  }
-
   function remember(raw: RawPod): Pod | undefined {
-    const pod = read(raw);
+    const pod = toPod(raw, installationId);
     if (pod) pods.set(pod.id, pod);
     return pod;
   }
@@ -120,44 +104,6 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
       const { type, object } = event as { type: string; object: RawPod & { message?: string } };
       if (type === "ERROR") throw new Error(`the watch of the pods ended: ${object.message}`);
       for (const each of eventsOf(type, object)) push(each);
-    }
-  }
-
-  async function* readLogs(
-    { id }: Container,
-    cursor: string,
-    { follow, signal }: { follow: boolean; signal: AbortSignal },
-  ): AsyncGenerator<LogBlock> {
-    const pod = pods.get(id);
-    if (!pod) return;
-    const lines = createTimedLines(cursor);
-    const query = {
-      container: containerName,
-      timestamps: "true",
-      ...(follow && { follow: "true" }),
-      ...(lines.since && { sinceTime: lines.since.toISOString() }),
-    };
-    const silence = new AbortController();
-    const timer = setTimeout(() => silence.abort(), silenceMs).unref();
-    try {
-      const either = AbortSignal.any([signal, silence.signal]);
-      const log = await ignoreStatus(
-        [400, 404],
-        unlessForbidden("get pods/log", api.openText(`${podsOf(pod.namespace)}/${pod.name}/log`, query, either)),
-      );
-      if (!log) return;
-      for await (const bytes of log) {
-        timer.refresh();
-        const rows = lines.take(bytes);
-        if (rows.length > 0) yield { rows, cursor: lines.cursor() };
-      }
-      const rows = follow ? [] : lines.finish();
-      if (rows.length > 0) yield { rows, cursor: lines.cursor() };
-    } catch (error) {
-      signal.throwIfAborted();
-      if (!silence.signal.aborted) throw error;
-    } finally {
-      clearTimeout(timer);
     }
   }
 
@@ -210,7 +156,13 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
         over.abort();
       }
     },
-    readLogs,
+    async *readLogs({ id }, cursor, o) {
+      const pod = pods.get(id);
+      if (!pod) return;
+      const path = `${podsOf(pod.namespace)}/${pod.name}/log`;
+      const open: OpenLog = (query, signal) => unlessForbidden("get pods/log", api.openText(path, query, signal));
+      yield* readApiLog(open, cursor, o);
+    },
     openSampler: (containerId) => async (signal) => {
       const pod = pods.get(containerId);
       if (pod?.state !== "running" || pod.nodeName === undefined) return undefined;
@@ -223,6 +175,20 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
 
 function podsOf(namespace: string): string {
   return `/api/v1/namespaces/${namespace}/pods`;
+}
+
+/** Undefined for one of another installation. */
+function toPod({ metadata, spec, status }: RawPod, installationId: string): Pod | undefined {
+  const identity = identityOf(metadata.labels ?? {});
+  if (identity?.installationId !== installationId) return undefined;
+  return {
+    id: metadata.uid,
+    sandboxId: identity.sandboxId,
+    namespace: metadata.namespace,
+    name: metadata.name,
+    nodeName: spec.nodeName,
+    state: stateOf(status),
+  };
 }
 
 /** One that could not be started has no log. */
