@@ -212,8 +212,10 @@ test("an operator's command replaces the keys of tokens at once", async () => {
   expect(await statusOf((await signIn()).access_token)).toBe(200);
 });
 
-test("operators' commands make a user an operator, and remove a second factor", async () => {
-  await launchUntilReady({ SANDGATE_PORT: String(await findFreePort()) });
+test("operators' commands make a user an operator, which the audit log tells, and remove a second factor", async () => {
+  const port = String(await findFreePort());
+  const password = "the operator's own passphrase";
+  await launchUntilReady({ SANDGATE_PORT: port, SANDGATE_ADMIN_PASSWORD: password });
   const program = join(root, "services/identity/src/users.ts");
   const run = async (...options: string[]) => {
     const env = { ...process.env, SANDGATE_DATA: join(folder, "data") };
@@ -227,7 +229,25 @@ test("operators' commands make a user an operator, and remove a second factor", 
     code: 0,
     output: expect.stringContaining('"operator": true'),
   });
+  const base = `http://127.0.0.1:${port}`;
+  const signedIn = await fetch(`${base}/auth/login`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ username: "admin@localhost", password }),
+  });
+  const { tokens } = (await signedIn.json()) as { tokens: { access_token: string } };
+  await until(async () => {
+    const headers = { authorization: `Bearer ${tokens.access_token}` };
+    const log = await fetch(`${base}/admin/audit-log?action=user.make_operator`, { headers });
+    expect(await log.json()).toMatchObject({
+      entries: [{ target: { type: "user" }, actor: null, outcome: "success" }],
+    });
+  });
   expect(await run("make-operator", "no+body@example.com")).toMatchObject({
+    code: 1,
+    output: expect.stringContaining("There is no user of this name"),
+  });
+  expect(await run("remove-second-factor", "no+body@example.com")).toMatchObject({
     code: 1,
     output: expect.stringContaining("There is no user of this name"),
   });

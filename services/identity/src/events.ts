@@ -10,6 +10,7 @@ import {
   UserDisabledSchema,
   UserEnabledSchema,
   UserLinkedSchema,
+  UserMadeOperatorSchema,
   UserPasswordChangedSchema,
   UserPasswordResetSchema,
   UserRecoveryCodesReplacedSchema,
@@ -43,6 +44,7 @@ const userSchemas = {
   second_factor_removed: UserSecondFactorRemovedSchema,
   recovery_code_used: UserRecoveryCodeUsedSchema,
   recovery_codes_replaced: UserRecoveryCodesReplacedSchema,
+  made_operator: UserMadeOperatorSchema,
   disabled: UserDisabledSchema,
   enabled: UserEnabledSchema,
   sessions_ended: UserSessionsEndedSchema,
@@ -73,6 +75,7 @@ export const userSecondFactorEnabled = userEvent("second_factor_enabled");
 export const userSecondFactorRemoved = userEvent("second_factor_removed");
 export const userRecoveryCodeUsed = userEvent("recovery_code_used");
 export const userRecoveryCodesReplaced = userEvent("recovery_codes_replaced");
+export const userMadeOperator = userEvent("made_operator");
 export const userDisabled = userEvent("disabled");
 export const userEnabled = userEvent("enabled");
 export const userSessionsEnded = userEvent("sessions_ended");

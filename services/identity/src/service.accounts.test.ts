@@ -405,11 +405,19 @@ describe("administration", () => {
     const id = await createUser();
     await identity.register({ username: "bob@example.com", password }, nobody());
     const { refreshToken } = await signedIn();
+    const published: unknown[] = [];
+    const consumption = await bus.consume({
+      consumer: "test",
+      subjects: ["sandgate.identity.user.made_operator.v1"],
+      handle: async ({ entityId, actor }) => void published.push([entityId, actor]),
+    });
     const makeOperator = (...names: string[]) => service.commands?.["make-operator"]?.(new Set(names));
     for (const name of [["bob@example.com"], ["nobody@example.com"], []]) {
       await expect(makeOperator(...name)).rejects.toMatchObject({ reason: "NOT_FOUND" });
     }
     expect(await makeOperator("ANN@example.com")).toEqual({ username, operator: true });
+    await until(() => expect(published).toEqual([[id, undefined]]));
+    await consumption.stop();
     const { tokens } = await identity.refreshSession({ refreshToken }, nobody());
     expect((await verifyAccessToken(tokens?.accessToken ?? "")).op).toBe(true);
     const call = asFacade({

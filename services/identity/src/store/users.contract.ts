@@ -124,11 +124,15 @@ export function describeUsers(open: () => Promise<IdentityStore>): void {
       await store.users.createFirstOperator(operator);
       const unverified = registration("bob@example.com");
       await store.registrations.register(unverified);
-      for (const id of [unverified.id, newId()]) expect(await store.users.makeOperator(id)).toBeUndefined();
+      const make = (id: string) => store.users.makeOperator(id, [event("made operator")]);
+      const told = async () => (await subjectsOf(store)).filter((subject) => subject === "made operator").length;
+      for (const id of [unverified.id, newId()]) expect(await make(id)).toBeUndefined();
+      expect(await told()).toBe(0);
       const ann = await createUser(store);
       for (let time = 0; time < 2; time++) {
-        expect(await store.users.makeOperator(ann)).toMatchObject({ id: ann, operator: true });
+        expect(await make(ann)).toMatchObject({ id: ann, operator: true });
       }
+      expect(await told()).toBe(2);
       expect(await store.users.find([unverified.id], [])).toMatchObject([{ operator: false }]);
       expect(await store.users.delete(operator.user.id, [], at(0))).toEqual([]);
       expect(await store.users.delete(ann, [], at(0))).toBe("last_operator");

@@ -106,14 +106,17 @@ export function createUsers({ db, write }: MongoDatabase): Users {
       return found.map(toUser);
     },
 
-    async makeOperator(userId) {
-      const found = await users.findOneAndUpdate(
-        { _id: userId, verifiedAt: { $exists: true } },
-        { $set: { operator: true }, $inc: { version: 1 } },
-        { returnDocument: "after" },
-      );
-      return found ? toUser(found) : undefined;
-    },
+    makeOperator: (userId, events) =>
+      write(async (tx) => {
+        const found = await users.findOneAndUpdate(
+          { _id: userId, verifiedAt: { $exists: true } },
+          { $set: { operator: true }, $inc: { version: 1 } },
+          { session: tx.session, returnDocument: "after" },
+        );
+        if (!found) return undefined;
+        await tx.publish(events);
+        return toUser(found);
+      }),
 
     setDisabled: (userId, disabled, now, events) =>
       write(async (tx) => {

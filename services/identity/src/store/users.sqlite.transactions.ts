@@ -82,13 +82,15 @@ const createFirstOperator: TransactionOf<Users["createFirstOperator"]> = (tx, { 
   return true;
 };
 
-const makeOperator: TransactionOf<Users["makeOperator"]> = (tx, userId) => {
+const makeOperator: TransactionOf<Users["makeOperator"]> = (tx, userId, events) => {
   const row = tx.db.get<UserRow>(
     `UPDATE users SET operator = 1, version = version + 1 WHERE id = ? AND verified_at IS NOT NULL
      RETURNING ${userColumns}`,
     userId,
   );
-  return row && toUser(row);
+  if (!row) return undefined;
+  tx.publish(events);
+  return toUser(row);
 };
 
 const setUserDisabled: TransactionOf<Users["setDisabled"]> = (tx, userId, disabled, now, events) => {

@@ -13,7 +13,7 @@ export interface Users {
   /** Up to `limit` users after `before`, newest first; with a name that user alone. */
   list(usernameKey: string | undefined, limit: number, before: Cursor | undefined): Promise<User[]>;
   /** Undefined: no such user with a verified address. */
-  makeOperator(userId: string): Promise<User | undefined>;
+  makeOperator(userId: string, events: readonly StagedEvent[]): Promise<User | undefined>;
   /** Disables the user and ends all sessions, whose ids it returns, or enables the user. Undefined: no such user. */
   setDisabled(
     userId: string,

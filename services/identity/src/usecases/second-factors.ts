@@ -200,6 +200,7 @@ export function createSecondFactors(o: {
 
     async removeOf(call, who) {
       const found = await store.users.findAccount(who);
+      if (!found && "usernameKey" in who) throw new DomainError("NOT_FOUND", "There is no user of this name.");
       if (!found) {
         throw new DomainError("NOT_FOUND", "There is no such user.", {
           hint: "Check the id against GET /admin/users.",

@@ -12,6 +12,7 @@ import {
   userDeleted,
   userDisabled,
   userEnabled,
+  userMadeOperator,
   userSessionsEnded,
 } from "../events.ts";
 import type { PasswordHasher } from "../passwords/hasher.ts";
@@ -141,7 +142,8 @@ export function createUserAdministration(o: {
 
     async makeOperator(username) {
       const found = await store.users.findAccount({ usernameKey: usernameKey(username) });
-      const made = found && (await store.users.makeOperator(found.user.id));
+      const made =
+        found && (await store.users.makeOperator(found.user.id, [userMadeOperator(undefined, found.user.id)]));
       if (!made) throw new DomainError("NOT_FOUND", "There is no user of this name with a verified address.");
       // The facades forget what rights the user's tokens had.
       signalApiTokenRevoked(bus, made.id);

@@ -14,6 +14,7 @@ export const auditActions = [
   "user.list",
   "user.disable",
   "user.enable",
+  "user.make_operator",
   "user.delete",
   "identity.list",
   "second_factor.read",

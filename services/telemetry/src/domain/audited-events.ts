@@ -22,6 +22,7 @@ export const auditedActions: Readonly<Record<string, AuditAction>> = {
   "identity.user.second_factor_removed": "second_factor.remove",
   "identity.user.recovery_code_used": "second_factor.use_recovery_code",
   "identity.user.recovery_codes_replaced": "second_factor.replace_recovery_codes",
+  "identity.user.made_operator": "user.make_operator",
   "identity.user.disabled": "user.disable",
   "identity.user.enabled": "user.enable",
   "identity.user.sessions_ended": "session.end_all",

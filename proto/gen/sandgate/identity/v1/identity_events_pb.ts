@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity_events.proto.
  */
 export const file_sandgate_identity_v1_identity_events: GenFile = /*@__PURE__*/
-  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiLQoKVXNlckxpbmtlZBIPCgd1c2VyX2lkGAEgASgJEg4KBmlzc3VlchgCIAEoCSIvCgxVc2VyVW5saW5rZWQSDwoHdXNlcl9pZBgBIAEoCRIOCgZpc3N1ZXIYAiABKAkiMwoMVXNlclNpZ25lZEluEg8KB3VzZXJfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCSImChNVc2VyUGFzc3dvcmRDaGFuZ2VkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclBhc3N3b3JkUmVzZXQSDwoHdXNlcl9pZBgBIAEoCSIqChdVc2VyU2Vjb25kRmFjdG9yRW5hYmxlZBIPCgd1c2VyX2lkGAEgASgJIioKF1VzZXJTZWNvbmRGYWN0b3JSZW1vdmVkEg8KB3VzZXJfaWQYASABKAkiJwoUVXNlclJlY292ZXJ5Q29kZVVzZWQSDwoHdXNlcl9pZBgBIAEoCSIsChlVc2VyUmVjb3ZlcnlDb2Rlc1JlcGxhY2VkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlckRpc2FibGVkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckVuYWJsZWQSDwoHdXNlcl9pZBgBIAEoCSIkChFVc2VyU2Vzc2lvbnNFbmRlZBIPCgd1c2VyX2lkGAEgASgJIicKFFVzZXJBcGlUb2tlbnNSZXZva2VkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIzCgxTZXNzaW9uRW5kZWQSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuQ3JlYXRlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuUmV2b2tlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJYgZwcm90bzM");
+  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiLQoKVXNlckxpbmtlZBIPCgd1c2VyX2lkGAEgASgJEg4KBmlzc3VlchgCIAEoCSIvCgxVc2VyVW5saW5rZWQSDwoHdXNlcl9pZBgBIAEoCRIOCgZpc3N1ZXIYAiABKAkiMwoMVXNlclNpZ25lZEluEg8KB3VzZXJfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCSImChNVc2VyUGFzc3dvcmRDaGFuZ2VkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclBhc3N3b3JkUmVzZXQSDwoHdXNlcl9pZBgBIAEoCSIqChdVc2VyU2Vjb25kRmFjdG9yRW5hYmxlZBIPCgd1c2VyX2lkGAEgASgJIioKF1VzZXJTZWNvbmRGYWN0b3JSZW1vdmVkEg8KB3VzZXJfaWQYASABKAkiJwoUVXNlclJlY292ZXJ5Q29kZVVzZWQSDwoHdXNlcl9pZBgBIAEoCSIsChlVc2VyUmVjb3ZlcnlDb2Rlc1JlcGxhY2VkEg8KB3VzZXJfaWQYASABKAkiIwoQVXNlck1hZGVPcGVyYXRvchIPCgd1c2VyX2lkGAEgASgJIh8KDFVzZXJEaXNhYmxlZBIPCgd1c2VyX2lkGAEgASgJIh4KC1VzZXJFbmFibGVkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclNlc3Npb25zRW5kZWQSDwoHdXNlcl9pZBgBIAEoCSInChRVc2VyQXBpVG9rZW5zUmV2b2tlZBIPCgd1c2VyX2lkGAEgASgJIh4KC1VzZXJEZWxldGVkEg8KB3VzZXJfaWQYASABKAkiMwoMU2Vzc2lvbkVuZGVkEhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCSI0Cg9BcGlUb2tlbkNyZWF0ZWQSEAoIdG9rZW5faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCSI0Cg9BcGlUb2tlblJldm9rZWQSEAoIdG9rZW5faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCWIGcHJvdG8z");
 
 /**
  * sandgate.identity.user.created.v1
@@ -243,6 +243,25 @@ export const UserRecoveryCodesReplacedSchema: GenMessage<UserRecoveryCodesReplac
   messageDesc(file_sandgate_identity_v1_identity_events, 10);
 
 /**
+ * sandgate.identity.user.made_operator.v1
+ *
+ * @generated from message sandgate.identity.v1.UserMadeOperator
+ */
+export type UserMadeOperator = Message<"sandgate.identity.v1.UserMadeOperator"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserMadeOperator.
+ * Use `create(UserMadeOperatorSchema)` to create a new message.
+ */
+export const UserMadeOperatorSchema: GenMessage<UserMadeOperator> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 11);
+
+/**
  * sandgate.identity.user.disabled.v1
  *
  * @generated from message sandgate.identity.v1.UserDisabled
@@ -259,7 +278,7 @@ export type UserDisabled = Message<"sandgate.identity.v1.UserDisabled"> & {
  * Use `create(UserDisabledSchema)` to create a new message.
  */
 export const UserDisabledSchema: GenMessage<UserDisabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 11);
+  messageDesc(file_sandgate_identity_v1_identity_events, 12);
 
 /**
  * sandgate.identity.user.enabled.v1
@@ -278,7 +297,7 @@ export type UserEnabled = Message<"sandgate.identity.v1.UserEnabled"> & {
  * Use `create(UserEnabledSchema)` to create a new message.
  */
 export const UserEnabledSchema: GenMessage<UserEnabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 12);
+  messageDesc(file_sandgate_identity_v1_identity_events, 13);
 
 /**
  * sandgate.identity.user.sessions_ended.v1. All, or all but the one with which this was asked for.
@@ -297,7 +316,7 @@ export type UserSessionsEnded = Message<"sandgate.identity.v1.UserSessionsEnded"
  * Use `create(UserSessionsEndedSchema)` to create a new message.
  */
 export const UserSessionsEndedSchema: GenMessage<UserSessionsEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 13);
+  messageDesc(file_sandgate_identity_v1_identity_events, 14);
 
 /**
  * sandgate.identity.user.api_tokens_revoked.v1. All of the user's; each has no event of its own then.
@@ -316,7 +335,7 @@ export type UserApiTokensRevoked = Message<"sandgate.identity.v1.UserApiTokensRe
  * Use `create(UserApiTokensRevokedSchema)` to create a new message.
  */
 export const UserApiTokensRevokedSchema: GenMessage<UserApiTokensRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 14);
+  messageDesc(file_sandgate_identity_v1_identity_events, 15);
 
 /**
  * sandgate.identity.user.deleted.v1
@@ -335,7 +354,7 @@ export type UserDeleted = Message<"sandgate.identity.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 15);
+  messageDesc(file_sandgate_identity_v1_identity_events, 16);
 
 /**
  * sandgate.identity.session.ended.v1. By itself: not when all of a user's sessions end.
@@ -359,7 +378,7 @@ export type SessionEnded = Message<"sandgate.identity.v1.SessionEnded"> & {
  * Use `create(SessionEndedSchema)` to create a new message.
  */
 export const SessionEndedSchema: GenMessage<SessionEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 16);
+  messageDesc(file_sandgate_identity_v1_identity_events, 17);
 
 /**
  * sandgate.identity.api_token.created.v1
@@ -383,7 +402,7 @@ export type ApiTokenCreated = Message<"sandgate.identity.v1.ApiTokenCreated"> & 
  * Use `create(ApiTokenCreatedSchema)` to create a new message.
  */
 export const ApiTokenCreatedSchema: GenMessage<ApiTokenCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 17);
+  messageDesc(file_sandgate_identity_v1_identity_events, 18);
 
 /**
  * sandgate.identity.api_token.revoked.v1
@@ -407,5 +426,5 @@ export type ApiTokenRevoked = Message<"sandgate.identity.v1.ApiTokenRevoked"> & 
  * Use `create(ApiTokenRevokedSchema)` to create a new message.
  */
 export const ApiTokenRevokedSchema: GenMessage<ApiTokenRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 18);
+  messageDesc(file_sandgate_identity_v1_identity_events, 19);
 
