@@ -1,18 +1,21 @@
 import { once } from "node:events";
-import { createServer as createHost, type ServerHttp2Session } from "node:http2";
+import { constants, createServer as createHost, type ServerHttp2Session } from "node:http2";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { createClient } from "@connectrpc/connect";
+import { type ConnectRouter, createClient } from "@connectrpc/connect";
+import { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { createLogger } from "../base/logging.ts";
+import { createMetrics } from "../base/metrics.ts";
+import { type ServiceHost, startServiceHost } from "../process/host.ts";
 import { createRemoteTransport } from "./clients.ts";
 import { asFacade, type UserCaller } from "./context.ts";
-import type { TokenSigner } from "./internal-auth.ts";
+import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
 import { type FromFile, makeKeys, openTokenSigner } from "./internal-keys.ts";
 
 const program = join(import.meta.dirname, "replicas.fixture.child.ts");
@@ -151,6 +154,99 @@ test("killing a replica fails no call that may be repeated", async () => {
   await load.stop();
   expect(load.failures).toEqual([]);
 });
+
+/** Starts replicas that take files, and a client of theirs. */
+async function startFiles(onAddresses: readonly string[], protocol: "connect" | "grpc") {
+  const keys = await createInternalKeys(["facade"]);
+  const download = Promise.withResolvers<void>();
+  const readFrom: string[] = [];
+  const written: string[] = [];
+  const hosts = new Map<string, ServiceHost>();
+  for (const address of onAddresses) {
+    const routes = (router: ConnectRouter) => {
+      router.service(FileService, {
+        async *readFile() {
+          readFrom.push(address);
+          yield { part: { case: "data", value: Uint8Array.of(1) } };
+          await download.promise;
+        },
+        async writeFile(parts) {
+          const cases: (string | undefined)[] = [];
+          for await (const { part } of parts) cases.push(part.case);
+          written.push(cases.join());
+          return { created: true };
+        },
+      });
+    };
+    const verifier = createTokenVerifier({ audience: "sandbox", jwks: keys.jwks });
+    const options = { service: "sandbox", verifier, logger, metrics: createMetrics(), routes };
+    hosts.set(address, await startServiceHost({ ...options, host: address, port }));
+  }
+  const transport = createRemoteTransport({
+    url: `http://sandbox:${port}`,
+    signer: keys.signer("facade"),
+    audience: "sandbox",
+    protocol,
+    resolve: async () => addresses,
+  });
+  const client = createClient(FileService, transport);
+  const call = () => asFacade({ requestId: "r", user: { ...user, workspaceId: "w", role: "member" }, timeoutMs: 0 });
+  const path = Buffer.from("/file");
+  async function* parts() {
+    yield { part: { case: "start", value: { sandbox: "box", path } } } as const;
+    yield { part: { case: "data", value: Uint8Array.of(1) } } as const;
+    yield { part: { case: "commit", value: true } } as const;
+  }
+  return {
+    hosts,
+    readFrom,
+    written,
+    upload: () => client.writeFile(parts(), call()),
+    /** Reads on until `endDownload`. */
+    download: () => client.readFile({ sandbox: "box", path }, call())[Symbol.asyncIterator](),
+    endDownload: download.resolve,
+  };
+}
+
+test.each(["connect", "grpc"] as const)(
+  "what a client streams arrives whole although the replica that was chosen accepts no connection (%s)",
+  async (protocol) => {
+    const { hosts, readFrom, written, ...files } = await startFiles([first, second], protocol);
+    const reading = files.download();
+    await reading.next();
+    while (written.length < 4) await files.upload();
+    // A closing host accepts connections for 250 ms. The download keeps the client's old one open.
+    const closing = hosts.get(readFrom[0] ?? "")?.close();
+    await delay(400);
+    await Promise.all([files.upload(), files.upload()]);
+    expect(written).toEqual(Array.from({ length: 6 }, () => "start,data,commit"));
+    files.endDownload();
+    expect(await reading.next()).toMatchObject({ done: true });
+    await Promise.all([closing, ...[...hosts.values()].map((host) => host.close())]);
+  },
+);
+
+test.each(["connect", "grpc"] as const)(
+  "what a client streams goes to no other replica once a part of it was sent (%s)",
+  async (protocol) => {
+    const { hosts, written, upload } = await startFiles([second], protocol);
+    let refused = 0;
+    const refusing = createHost().on("stream", (stream) => {
+      stream.on("error", () => {}).once("data", () => {
+        refused++;
+        stream.close(constants.NGHTTP2_REFUSED_STREAM);
+      });
+    });
+    refusing.listen(port, first);
+    await once(refusing, "listening");
+    while (refused < 2 || written.length === 0) {
+      await upload().catch((error: unknown) => expect(error).toMatchObject({ reason: "UPSTREAM_ERROR" }));
+    }
+    expect(new Set(written)).toEqual(new Set(["start,data,commit"]));
+    refusing.close();
+    await hosts.get(second)?.close();
+  },
+);
 
 test("an address that never answers holds nobody up", async () => {
   await start(first);

@@ -30,7 +30,8 @@ interface Replica {
 /**
  * Creates a transport that spreads calls over the replicas of a service. It has one connection to each address of the
  * hosts in `urls` and uses them in turn. Unreachable replicas are skipped and reconnected in the background. A call
- * that a replica provably never started is sent to the next one. Every other failure is left to the caller.
+ * that a replica provably never started is sent to the next one, unless a part of what the client streams was already
+ * sent. Every other failure is left to the caller.
  */
 export function createReplicatedTransport(o: {
   /** Each is http://host:port, or https://host:port with `tls`. */
@@ -117,6 +118,7 @@ export function createReplicatedTransport(o: {
     over: (transport: Transport, timeoutMs: number | undefined) => Promise<T>,
     signal: AbortSignal | undefined,
     timeoutMs: number | undefined,
+    mayRepeat: () => boolean = () => true,
   ): Promise<T> {
     const tried = new Set<Replica>();
     const startedMs = performance.now();
@@ -129,7 +131,8 @@ export function createReplicatedTransport(o: {
         return await over(replica.transport, leftMs);
       } catch (error) {
         tried.add(replica);
-        if (signal?.aborted || !neverStarted(error) || tried.size >= replicas.size) throw error;
+        const isFinal = signal?.aborted || !neverStarted(error) || tried.size >= replicas.size;
+        if (isFinal || !mayRepeat()) throw error;
       }
     }
   }
@@ -137,8 +140,52 @@ export function createReplicatedTransport(o: {
   return {
     unary: (method, signal, timeoutMs, header, input, values) =>
       call(({ unary }, leftMs) => unary(method, signal, leftMs, header, input, values), signal, timeoutMs),
-    stream: (method, signal, timeoutMs, header, input, values) =>
-      call(({ stream }, leftMs) => stream(method, signal, leftMs, header, input, values), signal, timeoutMs),
+    async stream(method, signal, timeoutMs, header, input, values) {
+      // The request of a server's stream can be read again.
+      if (method.methodKind === "server_streaming") {
+        return call(({ stream }, leftMs) => stream(method, signal, leftMs, header, input, values), signal, timeoutMs);
+      }
+      const once = shareUntilRead(input);
+      return call(
+        ({ stream }, leftMs) => stream(method, signal, leftMs, header, once.forAttempt(), values),
+        signal,
+        timeoutMs,
+        () => !once.isRead(),
+      ).catch((error: unknown) => {
+        once.end(error);
+        throw error;
+      });
+    },
+  };
+}
+
+/**
+ * What a client streams can be read only once, and a transport ends it when an attempt fails. This holds that back from
+ * an attempt that has read nothing, so that the next one finds everything.
+ */
+function shareUntilRead<T>(messages: AsyncIterable<T>) {
+  const iterator = messages[Symbol.asyncIterator]();
+  const done = { done: true as const, value: undefined };
+  let isRead = false;
+  return {
+    isRead: () => isRead,
+    forAttempt(): AsyncIterable<T> {
+      let reads = false;
+      return {
+        [Symbol.asyncIterator]: () => ({
+          next() {
+            reads = isRead = true;
+            return iterator.next();
+          },
+          throw: async (reason) => (reads && (await iterator.throw?.(reason))) || done,
+          return: async () => (reads && (await iterator.return?.())) || done,
+        }),
+      };
+    },
+    /** Tells the client that nobody will read it, if nobody has. */
+    end(reason: unknown): void {
+      if (!isRead) iterator.throw?.(reason).catch(() => {});
+    },
   };
 }
 
