@@ -232,10 +232,12 @@ test.each(["connect", "grpc"] as const)(
     const { hosts, written, upload } = await startFiles([second], protocol);
     let refused = 0;
     const refusing = createHost().on("stream", (stream) => {
-      stream.on("error", () => {}).once("data", () => {
-        refused++;
-        stream.close(constants.NGHTTP2_REFUSED_STREAM);
-      });
+      stream
+        .on("error", () => {})
+        .once("data", () => {
+          refused++;
+          stream.close(constants.NGHTTP2_REFUSED_STREAM);
+        });
     });
     refusing.listen(port, first);
     await once(refusing, "listening");
