@@ -65,7 +65,7 @@ export const telemetrySettings = defineSettings({
     default: 7,
     min: 1,
     max: 3_650,
-    doc: "How long logs and samples are kept, those of ended sandboxes too",
+    doc: "How long logs and samples are kept, those of ended sandboxes too; a line may stay a day longer",
   }),
   auditRetentionDays: integer("SANDGATE_AUDIT_RETENTION_DAYS", {
     default: 365,

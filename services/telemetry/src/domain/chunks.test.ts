@@ -86,4 +86,14 @@ describe("chunks", () => {
     const empty = { ...row, log: "" };
     expect(fitsInto(await encodeLogs(Array(1_000).fill(empty)), one)).toBe(false);
   });
+
+  test("are merged up to a day from the earliest row to the latest, whichever comes first", async () => {
+    const dayNs = 24n * 3_600n * 1_000_000_000n;
+    const at = (timeNs: bigint) => encodeLogs([{ timeNs, stream: "stdout", log: "x" }]);
+    const first = await at(dayNs);
+    expect(fitsInto(first, await at(2n * dayNs))).toBe(true);
+    const merged = mergeChunks(first, await at(dayNs + dayNs / 2n));
+    expect(fitsInto(merged, await at(2n * dayNs + 1_000n))).toBe(false);
+    expect(fitsInto(merged, await at(dayNs / 2n - 1_000n))).toBe(false);
+  });
 });

@@ -1,5 +1,6 @@
 import { promisify } from "node:util";
 import { zstdCompress, zstdCompressSync, zstdDecompress, zstdDecompressSync } from "node:zlib";
+import { dayMs } from "@sandgate/kit/base/time";
 import { type LogRow, type MetricRow, type StreamName, toMicros } from "./rows.ts";
 
 export type ChunkKind = "logs" | "metrics";
@@ -18,8 +19,11 @@ export interface Chunk {
   body: Uint8Array;
 }
 
-/** Up to these sizes, a new batch is merged into the newest chunk: a line a second must not make a chunk a second. */
-export const maxMerged = { rows: 1_000, textBytes: 64 * 1024 };
+/**
+ * Up to these sizes, a new batch is merged into the newest chunk: a line a second must not make a chunk a second. And up
+ * to this time from the earliest to the latest row, since a chunk expires as a whole, with its latest.
+ */
+export const maxMerged = { rows: 1_000, textBytes: 64 * 1024, us: dayMs * 1000 };
 
 /** What a packed chunk begins with: the number of its rows. */
 const rowCountBytes = 4;
@@ -105,8 +109,13 @@ export function rowsIn(chunk: Pick<StoredChunk, "firstSequence" | "lastSequence"
 }
 
 /** Whether `next` may be merged into `last`, the chunk before it. */
-export function fitsInto(last: Pick<Chunk, "rows" | "textBytes">, next: Chunk): boolean {
-  return last.rows + next.rows <= maxMerged.rows && last.textBytes + next.textBytes <= maxMerged.textBytes;
+export function fitsInto(last: Times & Pick<Chunk, "rows" | "textBytes">, next: Chunk): boolean {
+  const { firstUs, lastUs } = timesOfBoth(last, next);
+  return (
+    last.rows + next.rows <= maxMerged.rows &&
+    last.textBytes + next.textBytes <= maxMerged.textBytes &&
+    lastUs - firstUs <= maxMerged.us
+  );
 }
 
 /** Merges `next` into `last`. Synchronous: both are small (see fitsInto). */
@@ -117,12 +126,17 @@ export function mergeChunks(last: Chunk, next: Chunk): Chunk {
     rows: last.rows + next.rows,
     stdoutRows: last.stdoutRows + next.stdoutRows,
     stderrRows: last.stderrRows + next.stderrRows,
-    firstUs: Math.min(last.firstUs, next.firstUs),
-    lastUs: Math.max(last.lastUs, next.lastUs),
+    ...timesOfBoth(last, next),
     // Counted anew, so that it is right even if one of the chunks was counted for less.
     textBytes: last.kind === "logs" ? packed.length - rowCountBytes : 0,
     body: compressSync(packed),
   };
+}
+
+type Times = Pick<Chunk, "firstUs" | "lastUs">;
+
+function timesOfBoth(a: Times, b: Times): Times {
+  return { firstUs: Math.min(a.firstUs, b.firstUs), lastUs: Math.max(a.lastUs, b.lastUs) };
 }
 
 function unpack({ kind, rows, textBytes, body }: Chunk): Buffer {
@@ -162,7 +176,7 @@ function summarizeMetrics(rows: readonly MetricRow[]): Omit<Chunk, "body"> {
 }
 
 /** Lines of the two streams may be slightly out of order, so these are not the times of the first and the last row. */
-function timesOf(rows: readonly { timeNs: bigint }[]): { firstUs: number; lastUs: number } {
+function timesOf(rows: readonly { timeNs: bigint }[]): Times {
   let firstUs = Number.POSITIVE_INFINITY;
   let lastUs = Number.NEGATIVE_INFINITY;
   for (const { timeNs } of rows) {

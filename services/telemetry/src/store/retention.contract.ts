@@ -1,4 +1,5 @@
 import { newId } from "@sandgate/kit/base/ids";
+import { hourMs } from "@sandgate/kit/base/time";
 import { describe, expect, test } from "vitest";
 import { purgeLimits } from "../domain/removals.ts";
 import { lineAt, longBytes, longText, startMs, useStore } from "./store.fixture.ts";
@@ -61,6 +62,15 @@ export function describeRetention(name: string, open: () => Promise<TelemetrySto
       while (await store.retention.sweepExpired(new Date(startMs + 1_000)));
       expect(await linesOf()).toEqual([]);
       expect(await store.sources.findSandbox(source.sandboxId)).toBeUndefined();
+    });
+
+    test("each line of a log that grows slowly is swept within a day of its time to go", async () => {
+      const { store } = fixture;
+      for (let i = 0; i < 16; i += 1) await append(i ? `${i - 1}` : "", `${i}`, [lineAt(i * 6 * hourMs, `${i}`)]);
+      while (await store.retention.sweepExpired(new Date(startMs + 48 * hourMs)));
+      const left = (await linesOf()).map(Number);
+      expect(left[0]).toBeGreaterThanOrEqual(24 / 6);
+      expect(left).toEqual(expect.arrayContaining([8, 9, 10, 11, 12, 13, 14, 15]));
     });
 
     test("a live source keeps its cursor when all its rows have expired", async () => {
