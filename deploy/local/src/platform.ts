@@ -144,6 +144,7 @@ export async function openPlatform(
     port: settings.adminPort === 0 ? undefined : settings.adminPort,
     socket: settings.adminSocket ?? folder.path(adminSocketName),
     registries,
+    logger: openLogger("admin"),
     ready: () => ready,
     dependencies: checkDependencies,
     deadLetters: () => bus.deadLetters,

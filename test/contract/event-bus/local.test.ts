@@ -168,7 +168,9 @@ test("dead letters of an earlier version stay", async ({ folder }) => {
   expect(await migrated.deadLetters.list({ limit: 10 })).toMatchObject([
     { id: `test.${event.id}`, consumer: "test", attempts: 4, error: "broken", failedAt },
   ]);
-  expect(await printMetrics([options.metrics])).toContain('sandgate_bus_dead_letters{consumer="test"} 1');
+  expect(await printMetrics([options.metrics], options.logger)).toContain(
+    'sandgate_bus_dead_letters{consumer="test"} 1',
+  );
   const handled: string[] = [];
   await migrated.consume({
     consumer: "test",
@@ -179,6 +181,8 @@ test("dead letters of an earlier version stay", async ({ folder }) => {
   });
   expect(await migrated.deadLetters.replay(`test.${event.id}`)).toBe(true);
   expect(handled).toEqual([event.id]);
-  expect(await printMetrics([options.metrics])).toContain('sandgate_bus_dead_letters{consumer="test"} 0');
+  expect(await printMetrics([options.metrics], options.logger)).toContain(
+    'sandgate_bus_dead_letters{consumer="test"} 0',
+  );
   await migrated.close();
 });

@@ -3,8 +3,11 @@ import { join } from "node:path";
 import { test } from "@sandgate/test-support/test";
 import { expect, vi } from "vitest";
 import { openDiskSpace } from "./disk-space.ts";
+import { createLogger } from "./logging.ts";
 import { createMetrics, printMetrics } from "./metrics.ts";
 import { mebibyte } from "./sizes.ts";
+
+const logger = createLogger({ service: "test", level: "silent" });
 
 function open(freeMb: Record<string, number>, reserveMb: number, folders = Object.keys(freeMb)) {
   const metrics = createMetrics();
@@ -33,7 +36,7 @@ test("inodes have a reserve too, where a file system has a fixed number of them"
   );
   expect(await space.measureAvailable()).toBe(-1);
   expect(await space.measureFree()).toEqual({ bytes: 1_500 * mebibyte, inodes: 199 });
-  expect(await printMetrics([metrics])).toContain('sandgate_disk_free_inodes{folder="/images"} 99');
+  expect(await printMetrics([metrics], logger)).toContain('sandgate_disk_free_inodes{folder="/images"} 99');
   inodes["/images"] = 100;
   expect(await space.measureAvailable()).toBe(400 * mebibyte);
   const unreserved = openDiskSpace({ folders, reserveMb: 100, metrics: createMetrics(), findFree });
@@ -82,7 +85,10 @@ test("asks the file system, also for a folder that doesn't exist yet", async ({ 
 
 test("services of one process that share a disk show its figure once", async () => {
   const both = [open({ "/data": 500 }, 100), open({ "/data": 500 }, 100)];
-  expect(await printMetrics(both.map(({ metrics }) => metrics))).toContain(
-    `sandgate_disk_free_bytes{folder="/data"} ${500 * mebibyte}`,
-  );
+  expect(
+    await printMetrics(
+      both.map(({ metrics }) => metrics),
+      logger,
+    ),
+  ).toContain(`sandgate_disk_free_bytes{folder="/data"} ${500 * mebibyte}`);
 });

@@ -9,6 +9,11 @@ import {
   type HistogramConfiguration,
   Registry,
 } from "prom-client";
+import { untilAborted } from "./abort.ts";
+import type { Logger } from "./logging.ts";
+
+/** More than the states of dependencies take, and less than a scraper waits (10 s). */
+const collectTimeoutMs = 3_000;
 
 export type Metrics = Registry;
 
@@ -41,7 +46,27 @@ export function histogram<L extends string>(metrics: Metrics, o: HistogramConfig
   return known instanceof Histogram ? known : new Histogram({ ...o, registers: [metrics] });
 }
 
-/** Prints several registries as one Prometheus text; equal series are added up. */
-export async function printMetrics(registries: readonly Metrics[]): Promise<string> {
-  return AggregatorRegistry.aggregate(await Promise.all(registries.map((each) => each.getMetricsAsJSON()))).metrics();
+/**
+ * Prints several registries as one Prometheus text; equal series are added up. A metric that can't be read within 3 s
+ * is left out and logged, so that whoever watches the process sees the others when a database or a disk is away.
+ */
+export async function printMetrics(registries: readonly Metrics[], logger: Logger): Promise<string> {
+  const signal = AbortSignal.timeout(collectTimeoutMs);
+  async function read(metrics: Metrics, metric: string) {
+    try {
+      const values = metrics.getSingleMetric(metric)?.get();
+      return (
+        (await untilAborted(Promise.resolve(values), signal, (reason): never => {
+          throw reason;
+        })) ?? []
+      );
+    } catch (error) {
+      logger.warn({ err: error, metric }, "a metric can't be read");
+      return [];
+    }
+  }
+  const all = registries.map(async (each) =>
+    (await Promise.all(each.getMetricsAsArray().map(({ name }) => read(each, name)))).flat(),
+  );
+  return AggregatorRegistry.aggregate(await Promise.all(all)).metrics();
 }

@@ -11,11 +11,14 @@ import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { createLogger } from "../base/logging.ts";
 import { counter, createMetrics } from "../base/metrics.ts";
 import type { DeadLetter, DeadLetters } from "../events/bus.ts";
 import { type Commands, mergeCommands } from "./admin.commands.ts";
 import { askSocket } from "./admin.socket.ts";
 import { type AdminServer, startAdminServer } from "./admin.ts";
+
+const logger = createLogger({ service: "test", level: "silent" });
 
 test("operators see health, readiness with every dependency's state, and metrics of all registries", async () => {
   const registries = [createMetrics({ processMetrics: true }), createMetrics()] as const;
@@ -30,6 +33,7 @@ test("operators see health, readiness with every dependency's state, and metrics
     port: 0,
     socket: undefined,
     registries,
+    logger,
     ready: () => ready,
     async dependencies() {
       if (fail) throw new Error("can't say");
@@ -115,6 +119,7 @@ describe("what is for operators alone:", () => {
         port: 0,
         socket,
         registries: [createMetrics()],
+        logger,
         ready: () => true,
         dependencies: async () => ({}),
         deadLetters: () => (isConnected ? deadLetters : undefined),

@@ -1,5 +1,6 @@
 import Fastify from "fastify";
 import { type Dependencies, statesOf } from "../base/dependencies.ts";
+import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics, printMetrics } from "../base/metrics.ts";
 import type { DeadLetters } from "../events/bus.ts";
 import { addCommandRoutes, type Commands } from "./admin.commands.ts";
@@ -20,6 +21,7 @@ export interface AdminOptions {
   socket: string | undefined;
   /** The registries that are printed as one. Each dependency's state is added to the first. */
   registries: readonly [Metrics, ...Metrics[]];
+  logger: Logger;
   /** True while this process can answer: not before it has started, and not while it drains. */
   ready(): boolean;
   /** Returns the state of its dependencies, which doesn't affect its own readiness. */
@@ -56,7 +58,7 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
     return reply.code(ready ? 200 : 503).send({ ready, dependencies: await statesOf(o.dependencies()) });
   });
   app.get("/metrics", async (_request, reply) => {
-    return reply.type("text/plain; version=0.0.4; charset=utf-8").send(await printMetrics(o.registries));
+    return reply.type("text/plain; version=0.0.4; charset=utf-8").send(await printMetrics(o.registries, o.logger));
   });
 
   const commands = Fastify({ logger: false });

@@ -166,6 +166,7 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
       port: common.adminPort,
       socket: common.adminSocket,
       registries: [metrics],
+      logger,
       ready: () => state === "ready",
       // In parallel, since one after the other they could take longer than /readyz waits.
       async dependencies() {

@@ -98,7 +98,9 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
     const task = startReencryption({ service: "vault", sealed: store, keyring: o.ring, metrics, logger });
     ended.push(() => task.stop());
     const counts = async () => {
-      const lines = (await printMetrics([metrics])).split("\n").filter((line) => line.startsWith("sandgate_sealed"));
+      const lines = (await printMetrics([metrics], logger))
+        .split("\n")
+        .filter((line) => line.startsWith("sandgate_sealed"));
       return lines.map((line) => line.replace(/.*table="(\w+)",key="([^"]+)"} /, "$1 $2 ")).toSorted();
     };
     return { sealed, counts, state: task.state };
