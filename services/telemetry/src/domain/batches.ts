@@ -40,14 +40,23 @@ export function isFinal({ sources }: Pick<SandboxRecord, "sources">): boolean {
   return sources.length > 0 && sources.every(({ final }) => final);
 }
 
+/** The same of its sources of one kind. */
+export function isKindFinal(sandbox: SandboxRecord | undefined, kind: ChunkKind): boolean {
+  return isFinal({ sources: sourcesOf(sandbox, kind) });
+}
+
 /**
  * Whether the logs of these containers are stored to their ends; without `containerIds`, those of all containers that
  * are known, of which there must be one.
  */
 export function areLogsStored(sandbox: SandboxRecord | undefined, containerIds?: readonly string[]): boolean {
-  const logs = sandbox?.sources.filter(({ kind }) => kind === "logs") ?? [];
-  if (!containerIds) return isFinal({ sources: logs });
+  if (!containerIds) return isKindFinal(sandbox, "logs");
+  const logs = sourcesOf(sandbox, "logs");
   return containerIds.every((id) => logs.some(({ containerId, final }) => containerId === id && final));
+}
+
+function sourcesOf(sandbox: SandboxRecord | undefined, kind: ChunkKind): StoredSource[] {
+  return sandbox?.sources.filter((source) => source.kind === kind) ?? [];
 }
 
 /** What decides whether a batch is stored. */

@@ -4,7 +4,8 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
-import { encodeLogs } from "../domain/chunks.ts";
+import { encodeLogs, encodeMetrics } from "../domain/chunks.ts";
+import { signalStored } from "../events.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import { tailRows } from "./tails.ts";
 
@@ -41,7 +42,7 @@ test("lines that are stored already are sent a few at a time, so that the proces
     bus,
     position: "0.0",
     stream: undefined,
-    include: { logs: true, metrics: true },
+    include: { logs: true, metrics: false },
     signal: new AbortController().signal,
   });
   for await (const row of rows) {
@@ -57,3 +58,60 @@ test("lines that are stored already are sent a few at a time, so that the proces
   await store.close();
   await bus.close();
 });
+
+const first = { logs: "metrics", metrics: "logs" } as const;
+
+test.for(["logs", "metrics"] as const)(
+  "a tail doesn't end before a sandbox's %s were stored, though its other source has ended",
+  async (late, { folder }) => {
+    const store = await openSqliteStore({ file: `${folder}/telemetry.sqlite`, logger });
+    const bus = await openLocalBus({ file: `${folder}/events.sqlite`, logger, metrics: createMetrics() });
+    const chunks = {
+      logs: await encodeLogs([{ timeNs: 1n, stream: "stdout", log: "hello" }]),
+      metrics: await encodeMetrics([{ timeNs: 1n, cpuSeconds: 1, memoryBytes: 1 }]),
+    };
+    const sandbox = { sandboxId: "s1", workspaceId: "w1" };
+    const append = (kind: "logs" | "metrics") =>
+      store.sources.append(
+        {
+          source: { ...sandbox, containerId: "c1", kind },
+          fromCursor: "",
+          toCursor: "a",
+          chunk: chunks[kind],
+          final: true,
+        },
+        { quotas: { sandboxBytes: 0, workspaceBytes: 0 }, now: new Date() },
+      );
+    await append(first[late]);
+    let isStored = false;
+    const rows = tailRows({
+      ...sandbox,
+      store: {
+        sources: store.sources,
+        chunks: {
+          ...store.chunks,
+          /** Stores them just after the tail has looked for them. */
+          async listAfter(query) {
+            const found = await store.chunks.listAfter(query);
+            if (query.kind === late && !isStored) {
+              isStored = true;
+              await append(late);
+              signalStored(bus, sandbox.sandboxId);
+            }
+            return found;
+          },
+        },
+      },
+      bus,
+      position: "0.0",
+      stream: undefined,
+      include: { logs: true, metrics: true },
+      signal: new AbortController().signal,
+    });
+    const sent: string[] = [];
+    for await (const row of rows) sent.push(row.log ? "logs" : "metrics");
+    expect(sent).toEqual([first[late], late]);
+    await store.close();
+    await bus.close();
+  },
+);

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { isFinal } from "../domain/batches.ts";
+import { isKindFinal } from "../domain/batches.ts";
 import { type ChunkKind, type OpenChunk, openLogs, openMetrics, type StoredChunk } from "../domain/chunks.ts";
 import type { LogRow, MetricRow, StreamName } from "../domain/rows.ts";
 import { watchStored } from "../events.ts";
@@ -24,14 +24,16 @@ export interface TailRow {
   metric?: MetricRow;
 }
 
+const kinds = ["logs", "metrics"] as const satisfies readonly ChunkKind[];
+
 /** The sequences of the last rows that were sent. */
 type Position = Record<ChunkKind, number>;
 
 /**
  * Rows in the order they were stored, each once, after `position`. If that is empty, from now on: the first item is then
  * the position that this is, so that a tail which breaks off before its first row can be resumed too. Ends when nothing
- * will follow from any container of the sandbox, or when the signal aborts. Throws VALIDATION_ERROR for a malformed position, and
- * SANDBOX_NOT_FOUND for a sandbox of another workspace.
+ * of the kinds that it includes will follow from any container of the sandbox, or when the signal aborts. Throws
+ * VALIDATION_ERROR for a malformed position, and SANDBOX_NOT_FOUND for a sandbox of another workspace.
  */
 export async function* tailRows(o: {
   store: Pick<TelemetryStore, "chunks" | "sources">;
@@ -69,8 +71,9 @@ export async function* tailRows(o: {
           if (signal.aborted) return;
         }
       }
-      // It was final before its rows were read, so all of them were.
-      if (sandbox && isFinal(sandbox)) return;
+      // Logs and samples are registered apart, so the end of one says nothing of the other. They were final before their
+      // rows were read, so all of these were.
+      if (kinds.every((kind) => !o.include[kind] || isKindFinal(sandbox, kind))) return;
       await stored.next(signal);
     }
   } finally {
