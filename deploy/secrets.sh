@@ -35,7 +35,8 @@ run() {
   on=$3
   shift 3
   if [ -n "${IMAGE:-}" ]; then
-    docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$(cd "$folder" && pwd):/secrets" \
+    # On an engine with user namespaces too it is this user who writes.
+    docker run --rm --network none --userns host --user "$(id -u):$(id -g)" --volume "$(cd "$folder" && pwd):/secrets" \
       "$IMAGE" "$program" "$command" "/secrets/keys$on" "$@"
   else
     [ -e "$root/node_modules" ] || {

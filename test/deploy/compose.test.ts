@@ -1,22 +1,25 @@
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { cpSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { findFreePort } from "@sandgate/test-support/process";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createClient, expectStatus } from "../conformance/client.ts";
-import { readText, root } from "./deployment.ts";
+import { type Client, createClient, expectStatus } from "../conformance/client.ts";
+import { readCompose, readText, root } from "./deployment.ts";
 
 const execute = promisify(execFile);
 
 const { BASE_IMAGE, MONGODB_IMAGE, NATS_IMAGE } = process.env;
 const composeFile = readText("deploy/compose/compose.yaml");
+const dockerfile = readText("deploy/Dockerfile");
 const images = [
-  BASE_IMAGE ?? /^ARG BASE_IMAGE=(.+)$/m.exec(readText("deploy/Dockerfile"))?.[1],
+  BASE_IMAGE ?? /^ARG BASE_IMAGE=(.+)$/m.exec(dockerfile)?.[1],
   MONGODB_IMAGE ?? /\$\{MONGODB_IMAGE:-(.+)\}/.exec(composeFile)?.[1],
   NATS_IMAGE ?? /\$\{NATS_IMAGE:-(.+)\}/.exec(composeFile)?.[1],
 ];
@@ -24,6 +27,7 @@ const images = [
 /** Images of a gigabyte in all are used where they are, and not fetched for a test. */
 async function probeCompose(): Promise<void> {
   await probeEngine();
+  await probeRegistry();
   await execute("docker", ["compose", "version"]);
   for (const image of images) {
     await execute("docker", ["image", "inspect", String(image)]).catch((cause) => {
@@ -32,14 +36,61 @@ async function probeCompose(): Promise<void> {
   }
 }
 
+describe.runIf(await requireServer("docker", probeEngine))("containers like those of the compose file", () => {
+  const isVolume = (mount: string) => Object.keys(readCompose().volumes).includes(mount.split(":")[0] ?? "");
+  const withData = Object.entries(readCompose().services).flatMap(([name, service]) => {
+    const mount = service.volumes?.find((each) => isVolume(each) && each.endsWith(":/data"));
+    return mount && service.command?.[0]?.endsWith("main.ts") ? [{ name, service }] : [];
+  });
+  let base: TestImage;
+  let image: string;
+
+  beforeAll(async () => {
+    base = await buildImage(openTestEngine(), { command: [] });
+    const lines = dockerfile.match(/^(RUN .* \/data|USER .*)$/gm) ?? [];
+    expect(lines).toHaveLength(2);
+    const input = [`FROM ${base.reference}`, ...lines].join("\n");
+    image = execFileSync("docker", ["build", "--quiet", "--network=none", "-"], { input, encoding: "utf8" }).trim();
+  });
+  afterAll(async () => {
+    if (image !== undefined) await execute("docker", ["image", "rm", image]);
+    await base?.remove();
+  });
+
+  test.each(withData)("$name can write to its volume", async ({ service }) => {
+    const volume = `sandgate-test-${crypto.randomUUID()}`;
+    const options: [name: string, values: string | readonly string[] | undefined][] = [
+      ["user", service.user],
+      ["cap-drop", service.cap_drop],
+      ["cap-add", service.cap_add],
+      ["security-opt", service.security_opt],
+      ["network", service.network_mode ?? "none"],
+      ["userns", service.userns_mode],
+      ["volume", `${volume}:/data`],
+    ];
+    const args = options.flatMap(([name, values = []]) => [values].flat().map((value) => `--${name}=${value}`));
+    try {
+      const write = "mkdir -m 700 /data/made && echo written > /data/made/file && cat /data/made/file";
+      const { stdout } = await execute("docker", ["run", "--rm", "--read-only", ...args, image, "sh", "-c", write]);
+      expect(stdout).toBe("written\n");
+    } finally {
+      await execute("docker", ["volume", "rm", volume]);
+    }
+  });
+});
+
 describe.runIf(await requireServer("compose", probeCompose))("the composed platform", { timeout: 300_000 }, () => {
   const project = `sandgate-test-${process.pid}`;
+  const platformNet = "172.30.86";
+  /** The host's address in the platform's network. */
+  const gateway = `${platformNet}.1`;
   const image = `${project}:built`;
   let removeFolder: () => Promise<void>;
   let folder: string;
   let env: NodeJS.ProcessEnv;
   let url: string;
   let page: TestImage;
+  let registry: TestRegistry | undefined;
 
   const run = (command: string, ...args: string[]) =>
     execute(command, args, { cwd: join(folder, "compose"), env, maxBuffer: 64 * 1024 * 1024 });
@@ -65,7 +116,8 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
       IMAGE: image,
       PUBLISH: `127.0.0.1:${port}`,
       PUBLIC_URL: url,
-      PLATFORM_NET: "172.30.86",
+      PLATFORM_NET: platformNet,
+      REGISTRY_ALLOW: gateway,
       PULL_PORT: "0",
       DATA_NET: "172.30.87",
       DOCKER_GROUP: String(statSync(engineSocket).gid),
@@ -78,6 +130,7 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
   }, 600_000);
 
   afterAll(async () => {
+    await registry?.stop();
     await compose("down", "--volumes");
     await page?.remove();
     await run("docker", "image", "rm", image);
@@ -95,9 +148,9 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
       return { token, workspace: workspaces[0].id };
     };
     let operator = await signIn();
-    const provision = async () => {
-      const { images } = expectStatus(await client.get("/sandbox-images", operator), 200);
-      const body = { image_id: images[0].id };
+    const { images } = expectStatus(await client.get("/sandbox-images", operator), 200);
+    const provision = async (image_id: string = images[0].id) => {
+      const body = { image_id };
       const { id } = expectStatus(await client.post("/sandboxes/provision", body, operator), 201);
       expectStatus(await client.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 240 }, operator), 200);
       return id;
@@ -116,8 +169,17 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
     expect(expectStatus(await client.get(`/sandboxes/${id}`, operator), 200).state).toBe("ready");
     await showsLogs();
     const another = await provision();
-    for (const each of [id, another]) {
+    const pulled = await provision(await registerPulled(client, operator));
+    for (const each of [id, another, pulled]) {
       expectStatus(await client.delete(`/sandboxes/${each}`, operator), 204);
     }
   });
+
+  /** Registers an image that the engine doesn't have, in a registry at the host's address; returns its id. */
+  async function registerPulled(client: Client, as: { token: string; workspace: string }): Promise<string> {
+    registry = await startRegistry({ address: gateway });
+    const made = await makeImage({ command: ["sleep", "3600"] });
+    const image = await pushImage(made, { host: registry.host, repository: "team/app" });
+    return expectStatus(await client.post("/sandbox-images", { name: "pulled", image, memory_mb: 256 }, as), 201).id;
+  }
 });

@@ -175,6 +175,18 @@ describe("secrets", () => {
     expect(lines).toContain(`SANDGATE_NATS_IMAGE_REGISTRY_PASSWORD=${password}`);
   });
 
+  test("in an image they are made as the user who asks, on an engine with user namespaces too", async () => {
+    await using temp = await createTempFolder();
+    // Instead of the engine's client: it tells its arguments, and runs nothing.
+    writeFileSync(join(temp.path, "docker"), '#!/bin/sh\necho "$@" >&2; exit 1\n', { mode: 0o755 });
+    const options = {
+      env: { ...env, IMAGE: "sandgate:test", PATH: `${temp.path}:${env.PATH}` },
+      stdio: "pipe",
+    } as const;
+    const make = () => execFileSync("sh", [join(root, "deploy/secrets.sh"), "make", join(temp.path, "made")], options);
+    expect(make).toThrow(` --userns host --user ${process.getuid?.()}:${process.getgid?.()} `);
+  });
+
   test("existing secrets are never replaced", () => {
     expect(() => secretsScript("make", secrets)).toThrow("is there already");
   });
@@ -268,6 +280,16 @@ describe("network", () => {
   test("compose publishes the facade's port and no other", () => {
     const published = Object.entries(readCompose().services).filter(([, { ports }]) => ports);
     expect(published.map(([name, { ports }]) => [name, ports])).toEqual([["facade", ["127.0.0.1:8080:8080"]]]);
+  });
+
+  // An engine with userns-remap refuses it otherwise.
+  test("compose gives namespaces of the host only to what is outside of user namespaces", () => {
+    const ofHost = Object.entries(readCompose().services).filter(([, { network_mode: network, pid }]) =>
+      [network, pid].includes("host"),
+    );
+    const outside = Object.entries(readCompose().services).filter(([, { userns_mode: users }]) => users === "host");
+    expect(ofHost.map(([name]) => name)).toEqual(["sandbox", "telemetry"]);
+    expect(outside).toEqual(ofHost);
   });
 
   test.each(processNames)(

@@ -69,10 +69,24 @@ export function readText(path: string): string {
   return readFileSync(join(root, path), "utf8");
 }
 
+/** The little of a compose file that is looked at here. */
 interface ComposeFile {
   services: Record<
     string,
-    { environment?: Record<string, string | boolean | null>; command?: string[]; image: string; ports?: string[] }
+    {
+      environment?: Record<string, string | boolean | null>;
+      command?: string[];
+      image: string;
+      ports?: string[];
+      user?: string;
+      cap_drop?: string[];
+      cap_add?: string[];
+      security_opt?: string[];
+      volumes?: string[];
+      network_mode?: string;
+      pid?: string;
+      userns_mode?: string;
+    }
   >;
   volumes: Record<string, unknown>;
 }
