@@ -3,7 +3,7 @@ import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
-import { hourMs } from "../base/time.ts";
+import { hourMs, minuteMs, monotonicMs } from "../base/time.ts";
 import { asService } from "../rpc/context.ts";
 import type { PurgeStore } from "./workspace-purges.ts";
 
@@ -17,9 +17,12 @@ const maxShown = 1_000;
  * but what an operator names.
  */
 export interface UnknownWorkspaces {
-  /** Looks for them hourly. */
+  /**
+   * Looks for them hourly, and each minute while there are some. Only those that are unknown twice in a row count, since
+   * the event of a deletion may be on its way.
+   */
   start(): PeriodicTask;
-  /** "ok", or how many there were when they were last looked for. */
+  /** "ok", or how many there were at the last look. */
   state(): "ok" | string;
   /** Returns how many there are, and the ids of the first thousand. */
   list(): Promise<{ count: number; workspace_ids: string[] }>;
@@ -33,9 +36,14 @@ export function createUnknownWorkspaces(o: {
   workspaces: Pick<Client<typeof WorkspaceService>, "batchGetWorkspaces">;
   logger: Logger;
   metrics: Metrics;
+  /** How soon it looks again when it has found some or has failed; a minute unless set. */
+  againMs?: number;
 }): UnknownWorkspaces {
-  const { service, store, logger } = o;
+  const { service, store, logger, againMs = minuteMs } = o;
   let known = 0;
+  /** What the last look found, and when the next one is due. */
+  let found: ReadonlySet<string> = new Set();
+  let dueAt = 0;
   gauge(o.metrics, {
     name: "sandgate_unknown_workspaces",
     help: "Workspaces that a service stores things of and the workspace service doesn't know",
@@ -53,41 +61,48 @@ export function createUnknownWorkspaces(o: {
     return new Set(workspaces.map(({ id }) => id));
   }
 
-  async function list(signal?: AbortSignal): Promise<{ count: number; workspace_ids: string[] }> {
-    const found = { count: 0, workspace_ids: [] as string[] };
+  async function findUnknown(signal?: AbortSignal): Promise<string[]> {
+    const unknown: string[] = [];
     for (let afterId = ""; ; ) {
       signal?.throwIfAborted();
       const held = await store.listWorkspaces({ limit: pageSize, afterId });
       const last = held.at(-1);
-      if (last === undefined) return found;
+      if (last === undefined) return unknown;
       afterId = last;
       const existing = await findExisting(held, signal);
-      const unknown = held.filter((id) => !existing.has(id));
-      found.count += unknown.length;
-      found.workspace_ids.push(...unknown.slice(0, maxShown - found.workspace_ids.length));
+      unknown.push(...held.filter((id) => !existing.has(id)));
     }
+  }
+
+  async function look(signal: AbortSignal): Promise<void> {
+    if (found.size === 0 && monotonicMs() < dueAt) return;
+    const unknown = await findUnknown(signal);
+    const before = known;
+    known = unknown.filter((id) => found.has(id)).length;
+    found = new Set(unknown);
+    dueAt = monotonicMs() + hourMs;
+    if (known > 0 && known !== before)
+      logger.error({ workspaces: known }, "the workspace service doesn't know workspaces that are stored here");
   }
 
   return {
     start: () =>
       startPeriodicTask({
         what: "look for workspaces that the workspace service doesn't know",
-        everyMs: hourMs,
+        everyMs: againMs,
         logger,
-        async work(signal) {
-          known = (await list(signal)).count;
-          if (known > 0)
-            logger.error({ workspaces: known }, "the workspace service doesn't know workspaces that are stored here");
-        },
+        work: look,
       }),
     state: () => (known > 0 ? `workspaces that the workspace service doesn't know: ${known}` : "ok"),
-    list: () => list(),
+    async list() {
+      const unknown = await findUnknown();
+      return { count: unknown.length, workspace_ids: unknown.slice(0, maxShown) };
+    },
     async purge(workspaceIds) {
       const existing = await findExisting(workspaceIds);
       if (existing.size > 0) throw new Error(`purged nothing, because these exist: ${[...existing].join(", ")}`);
       for (const workspaceId of workspaceIds) await store.beginPurge(workspaceId, new Date());
       logger.warn({ workspaceIds }, "purging workspaces at an operator's command");
-      known = (await list()).count;
       return { purging: workspaceIds };
     },
   };

@@ -19,7 +19,7 @@ import type { OutboxStore } from "../storage/outbox-store.ts";
 import { openSqlite } from "../storage/sqlite.ts";
 import { createPurges as createMongoPurges, type GuardDocument, guardIndexes, purgedIndex } from "./mongo-guards.ts";
 import { createPurges as createSqlitePurges } from "./sqlite-guards.ts";
-import { createUnknownWorkspaces } from "./unknown-workspaces.ts";
+import { createUnknownWorkspaces, type UnknownWorkspaces } from "./unknown-workspaces.ts";
 import { migrations, type transactions } from "./workspace-purges.fixture.ts";
 import { type PurgeStore, startWorkspacePurges } from "./workspace-purges.ts";
 
@@ -134,6 +134,21 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
       }),
     );
   }
+  /** Looks for workspaces that are not among those that exist, again after 50 ms. */
+  function lookForUnknown(
+    findExisting: (ids: readonly string[]) => readonly string[] | Promise<readonly string[]>,
+    metrics = createMetrics(),
+  ): UnknownWorkspaces {
+    const transport = createRouterTransport(({ service }) => {
+      service(WorkspaceService, {
+        async batchGetWorkspaces({ workspaceIds }) {
+          return { workspaces: (await findExisting(workspaceIds)).map((id) => ({ id })) };
+        },
+      });
+    });
+    const workspaces = createClient(WorkspaceService, transport);
+    return createUnknownWorkspaces({ service: "test", store: store.purges, workspaces, logger, metrics, againMs: 50 });
+  }
   const isDone = () => until(async () => expect(await store.purges.listOpenPurges()).toEqual([]));
 
   test("a workspace is purged by one replica at a time, and announced once", async () => {
@@ -237,22 +252,7 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
       return true;
     });
     const metrics = createMetrics();
-    const unknown = createUnknownWorkspaces({
-      service: "test",
-      store: store.purges,
-      workspaces: createClient(
-        WorkspaceService,
-        createRouterTransport(({ service }) => {
-          service(WorkspaceService, {
-            batchGetWorkspaces: ({ workspaceIds }) => ({
-              workspaces: workspaceIds.filter((id) => existing.includes(id)).map((id) => ({ id })),
-            }),
-          });
-        }),
-      ),
-      logger,
-      metrics,
-    });
+    const unknown = lookForUnknown((ids) => ids.filter((id) => existing.includes(id)), metrics);
     expect(await unknown.list()).toEqual({ count: 0, workspace_ids: [] });
     // A backup from before two of them were made is restored.
     existing = ["w1"];
@@ -264,8 +264,25 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
     expect(await store.purges.listOpenPurges()).toEqual([]);
     await unknown.purge(["w3"]);
     await until(() => expect(purged).toEqual(["w3"]));
-    await isDone();
-    expect(unknown.state()).toBe("workspaces that the workspace service doesn't know: 1");
+    await until(() => expect(unknown.state()).toBe("workspaces that the workspace service doesn't know: 1"));
     expect(purged).toEqual(["w3"]);
+    // As if an operator had had it purged at another replica.
+    await store.purges.beginPurge("w2", new Date());
+    await until(() => expect(unknown.state()).toBe("ok"));
+  });
+
+  test("a workspace whose deletion is on its way here is not taken for one that was lost", async () => {
+    for (const id of ["w1", "w2", "w3"]) await store.hold(id);
+    const states: string[] = [];
+    // At each look another was just deleted, which is heard of before the next look.
+    const unknown = lookForUnknown(async ([deleted = "", ...existing]) => {
+      states.push(unknown.state());
+      await store.purges.beginPurge(deleted, new Date());
+      return existing;
+    });
+    running.push(unknown.start());
+    await until(() => expect(states).toHaveLength(3));
+    await delay(100);
+    expect([...states, unknown.state()]).toEqual(["ok", "ok", "ok", "ok"]);
   });
 });
