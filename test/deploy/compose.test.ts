@@ -1,8 +1,17 @@
-import { execFile, execFileSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { cpSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import { promisify } from "node:util";
-import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import {
+  buildImage,
+  engineSocket,
+  openTestEngine,
+  probeEngine,
+  readText as readOutput,
+  type TestImage,
+  tarEntry,
+} from "@sandgate/test-support/images";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { findFreePort } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
@@ -42,39 +51,47 @@ describe.runIf(await requireServer("docker", probeEngine))("containers like thos
     const mount = service.volumes?.find((each) => isVolume(each) && each.endsWith(":/data"));
     return mount && service.command?.[0]?.endsWith("main.ts") ? [{ name, service }] : [];
   });
+  const engine = openTestEngine();
   let base: TestImage;
-  let image: string;
+  const image = `sandgate-test/${crypto.randomUUID()}`;
 
   beforeAll(async () => {
-    base = await buildImage(openTestEngine(), { command: [] });
+    base = await buildImage(engine, { command: [] });
     const lines = dockerfile.match(/^(RUN .* \/data|USER .*)$/gm) ?? [];
     expect(lines).toHaveLength(2);
-    const input = [`FROM ${base.reference}`, ...lines].join("\n");
-    image = execFileSync("docker", ["build", "--quiet", "--network=none", "-"], { input, encoding: "utf8" }).trim();
+    const body = Buffer.from([`FROM ${base.reference}`, ...lines].join("\n"));
+    const context = Buffer.concat([tarEntry("Dockerfile", { type: "0", mode: 0o644, body }), Buffer.alloc(1024)]);
+    await readOutput(await engine.buildImage(Readable.from([context]), { t: image, networkmode: "none" }));
   });
   afterAll(async () => {
-    if (image !== undefined) await execute("docker", ["image", "rm", image]);
-    await base?.remove();
+    await engine.getImage(image).remove();
+    await base.remove();
   });
 
   test.each(withData)("$name can write to its volume", async ({ service }) => {
-    const volume = `sandgate-test-${crypto.randomUUID()}`;
-    const options: [name: string, values: string | readonly string[] | undefined][] = [
-      ["user", service.user],
-      ["cap-drop", service.cap_drop],
-      ["cap-add", service.cap_add],
-      ["security-opt", service.security_opt],
-      ["network", service.network_mode ?? "none"],
-      ["userns", service.userns_mode],
-      ["volume", `${volume}:/data`],
-    ];
-    const args = options.flatMap(([name, values = []]) => [values].flat().map((value) => `--${name}=${value}`));
+    const volume = await engine.createVolume();
+    const container = await engine.createContainer({
+      Image: image,
+      Cmd: ["sh", "-c", "mkdir -m 700 /data/made && echo written > /data/made/file && cat /data/made/file"],
+      User: service.user ?? "",
+      Tty: true,
+      HostConfig: {
+        Binds: [`${volume.name}:/data`],
+        CapDrop: service.cap_drop,
+        CapAdd: service.cap_add,
+        SecurityOpt: service.security_opt,
+        NetworkMode: service.network_mode ?? "none",
+        UsernsMode: service.userns_mode,
+        ReadonlyRootfs: true,
+      },
+    });
     try {
-      const write = "mkdir -m 700 /data/made && echo written > /data/made/file && cat /data/made/file";
-      const { stdout } = await execute("docker", ["run", "--rm", "--read-only", ...args, image, "sh", "-c", write]);
-      expect(stdout).toBe("written\n");
+      await container.start();
+      await container.wait();
+      expect(String(await container.logs({ stdout: true }))).toBe("written\r\n");
     } finally {
-      await execute("docker", ["volume", "rm", volume]);
+      await container.remove({ force: true });
+      await volume.remove();
     }
   });
 });
