@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { readAllowedHosts } from "./allowed-hosts.ts";
-import { canonicalHost, findHostIssue, findUrlIssue, parseRegistryUrl } from "./registry-address.ts";
+import { canonicalHost, findHostIssue, findUrlIssue, isAtRegistry, parseRegistryUrl } from "./registry-address.ts";
 
 test.each([
   ["ghcr.io", "ghcr.io", undefined],
@@ -52,7 +52,8 @@ test("http and private addresses are for hosts that an operator named", () => {
   expect(issue("https://localhost")).toMatch(/private/);
   expect(issue("https://169.254.169.254")).toMatch(/private/);
   expect(findHostIssue("127.0.0.1:5000", allowed)).toBeUndefined();
-  expect(findHostIssue("localhost:5000", allowed)).toMatch(/private/);
+  expect(findHostIssue("localhost:5000", allowed)).toMatch(/localhost:5000.+private/);
+  expect(findHostIssue("127.0.0.1", allowed)).toMatch(/127\.0\.0\.1:443.+private/);
   expect(findHostIssue("docker.io", allowed)).toBeUndefined();
 });
 
@@ -72,4 +73,22 @@ test("an image may be at any port that there is", () => {
 test("hosts compare in one form", () => {
   expect(canonicalHost("GHCR.io:443")).toBe("ghcr.io");
   expect(canonicalHost("registry-1.docker.io")).toBe("docker.io");
+});
+
+test("an image is at a registry with or without the default port of its scheme", () => {
+  const isAt = (host: string, url: string) => {
+    const address = parseRegistryUrl(url);
+    return address && isAtRegistry(host, address);
+  };
+  for (const url of ["http://a.example", "http://a.example:80"]) {
+    expect([isAt("a.example", url), isAt("a.example:80", url)]).toEqual([true, true]);
+  }
+  for (const url of ["a.example", "https://a.example", "https://a.example:443"]) {
+    expect([isAt("a.example", url), isAt("A.example:443", url)]).toEqual([true, true]);
+    expect([isAt("a.example:80", url), isAt("b.example", url)]).toEqual([false, false]);
+  }
+  expect([isAt("a.example:443", "http://a.example:443"), isAt("a.example", "http://a.example:443")]).toEqual([
+    true,
+    false,
+  ]);
 });

@@ -18,9 +18,9 @@ const urlPattern =
 export function parseRegistryUrl(url: string): RegistryAddress | undefined {
   const [, scheme, name, port] = urlPattern.exec(url) ?? [];
   if (name === undefined || !isPossibleHost(port === undefined ? name : `${name}:${port}`)) return undefined;
-  const plain = scheme?.toLowerCase() === "http";
-  const host = canonicalHost(port === undefined ? name : `${name}:${port}`, plain ? 80 : 443);
-  return { host, scheme: scheme === undefined ? undefined : plain ? "http" : "https" };
+  const used = scheme === undefined ? undefined : scheme.toLowerCase() === "http" ? "http" : "https";
+  const host = canonicalHost(port === undefined ? name : `${name}:${port}`, defaultPortOf(used));
+  return { host, scheme: used };
 }
 
 /** The canonical form of a host[:port], by which two can be compared. */
@@ -28,6 +28,14 @@ export function canonicalHost(host: string, defaultPort = 443): string {
   const lower = host.toLowerCase();
   const short = lower.endsWith(`:${defaultPort}`) ? lower.slice(0, -`:${defaultPort}`.length) : lower;
   return dockerHubHosts.includes(short) ? dockerHub : short;
+}
+
+/**
+ * Whether an image with this host[:port] in its name is at the registry. Its name may have the default port, also that
+ * of https, which a host without a dot is given (`parseReference`).
+ */
+export function isAtRegistry(imageHost: string, { host, scheme }: RegistryAddress): boolean {
+  return [443, defaultPortOf(scheme)].some((port) => canonicalHost(imageHost, port) === host);
 }
 
 /** Why a registry may not be used, by its URL alone; undefined: it may, as far as that tells. */
@@ -41,8 +49,9 @@ export function findUrlIssue(address: RegistryAddress, allowed: AllowedHosts): s
 /** Why an image may not be at this host, by its name alone; undefined: it may. */
 export function findHostIssue(host: string, allowed: AllowedHosts): string | undefined {
   if (!isPossibleHost(host)) return "names a registry at an address that can't be valid";
-  return isPrivateHost(host) && !allowed.names(withPort({ host, scheme: undefined }))
-    ? "names a registry at a private address that an operator has not allowed"
+  const address = withPort({ host, scheme: undefined });
+  return isPrivateHost(host) && !allowed.names(address)
+    ? `names a registry at ${address}, a private address that an operator has not allowed`
     : undefined;
 }
 
@@ -52,5 +61,9 @@ function isPossibleHost(host: string): boolean {
 }
 
 function withPort({ host, scheme }: RegistryAddress): string {
-  return /:\d+$/.test(host) ? host : `${host}:${scheme === "http" ? 80 : 443}`;
+  return /:\d+$/.test(host) ? host : `${host}:${defaultPortOf(scheme)}`;
+}
+
+function defaultPortOf(scheme: RegistryAddress["scheme"]): number {
+  return scheme === "http" ? 80 : 443;
 }

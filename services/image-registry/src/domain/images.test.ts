@@ -2,6 +2,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { CreateImageRequestSchema, UpdateImageRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { parseRegistryUrl } from "@sandgate/registry-client/registry-address";
 import { expect, test } from "vitest";
 import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./images.ts";
 
@@ -56,7 +57,8 @@ test("a digest wins over the tag", () => {
 test("a host without a dot stays a host in what a sandbox pulls, and is its credential's", () => {
   const image = read({ image: "MyRegistry/team/tool" });
   expect(fullReferenceOf(image)).toBe("myregistry:443/team/tool:latest");
-  checkRegistryHost(image, { host: "myregistry" });
+  checkRegistryHost(image, { host: "myregistry", scheme: undefined });
+  checkRegistryHost(image, { host: "myregistry", scheme: "http" });
 });
 
 test("an image's name has up to 255 characters with its host, whatever its tag", () => {
@@ -100,7 +102,20 @@ test("an update keeps reference and tag together", () => {
 });
 
 test("an image and its registry have the same host", () => {
-  checkRegistryHost(read({ image: "GHCR.IO:443/a/b" }), { host: "ghcr.io" });
-  checkRegistryHost(read({}), { host: "docker.io" });
-  expect(fieldsOf(() => checkRegistryHost(read({}), { host: "ghcr.io" }))).toEqual(["registry_id"]);
+  checkRegistryHost(read({ image: "GHCR.IO:443/a/b" }), { host: "ghcr.io", scheme: "https" });
+  checkRegistryHost(read({}), { host: "docker.io", scheme: undefined });
+  const other = { host: "ghcr.io", scheme: undefined };
+  expect(fieldsOf(() => checkRegistryHost(read({}), other))).toEqual(["registry_id"]);
+});
+
+test.each([
+  ["10.0.0.5:80", "http://10.0.0.5"],
+  ["10.0.0.5:80", "http://10.0.0.5:80"],
+  ["10.0.0.5:443", "http://10.0.0.5:443"],
+])("an image at %s, which an operator allowed by its port, may use a credential for %s", (host, url) => {
+  const image = { name: "tool", image: `${host}/app` };
+  const { tag } = readNewImage(create(CreateImageRequestSchema, image), readAllowedHosts([host]));
+  const address = parseRegistryUrl(url);
+  if (!address) throw new Error("the URL is one");
+  checkRegistryHost({ image: image.image, tag }, address);
 });

@@ -3,7 +3,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import type { CreateImageRequest, UpdateImageRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { formatReference, isTag, parseReference, type Reference } from "@sandgate/registry-client/reference";
-import { canonicalHost, findHostIssue } from "@sandgate/registry-client/registry-address";
+import { findHostIssue, isAtRegistry, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 
 export interface ImageRecord {
   readonly id: string;
@@ -102,12 +102,9 @@ export function fullReferenceOf(image: Pick<ImageRecord, "image" | "tag">): stri
 }
 
 /** Throws VALIDATION_ERROR unless the image is at this registry. */
-export function checkRegistryHost(
-  image: Pick<ImageRecord, "image" | "tag">,
-  registry: { readonly host: string },
-): void {
+export function checkRegistryHost(image: Pick<ImageRecord, "image" | "tag">, registry: RegistryAddress): void {
   const { host } = referenceOf(image);
-  if (canonicalHost(host) === registry.host) return;
+  if (isAtRegistry(host, registry)) return;
   refuse([{ field: "registry_id", issue: `is a credential for ${registry.host}, but the image is at ${host}` }]);
 }
 

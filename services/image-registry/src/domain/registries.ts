@@ -28,6 +28,11 @@ export interface RegistryVersion {
   readonly version: number;
 }
 
+/** Where the registry is. */
+export function addressOf({ host, url }: Pick<RegistryRecord, "host" | "url">): RegistryAddress {
+  return { host, scheme: parseRegistryUrl(url)?.scheme };
+}
+
 /** What a transaction reads of a registry credential before it changes it. */
 export interface RegistryState {
   /** Its host before the change. */

@@ -6,7 +6,6 @@ import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { CreateRegistryResponseSchema, ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { canonicalHost } from "@sandgate/registry-client/registry-address";
 import type { RegistryClient } from "@sandgate/registry-client/registry-client";
 import type { RegistryRecord } from "../domain/registries.ts";
 import { toAuthorizedPull, toRegistry } from "../messages.ts";
@@ -64,7 +63,7 @@ export function createRegistryHandlers(
     },
 
     async recordVerifiedLayers({ registryHost, layers }) {
-      await store.verifiedLayers.put(canonicalHost(registryHost), layers, new Date());
+      await store.verifiedLayers.put(registryHost, layers, new Date());
       return {};
     },
   } satisfies Partial<ServiceImpl<typeof ImageRegistryService>>;

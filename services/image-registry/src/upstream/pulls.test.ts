@@ -227,3 +227,10 @@ test("a credential is not sent to a host that it isn't for", async () => {
     expect.objectContaining({ reason: "IMAGE_PULL_UNAUTHORIZED" }),
   );
 });
+
+test("a credential is sent to its host where the image names the default port", async () => {
+  const { authorize } = open();
+  const plain = { ...registry, address: { host: "10.0.0.5", scheme: "http" } } as const;
+  const { address } = await authorize({ ...request, reference: "10.0.0.5:80/team/tool:1", registry: plain }, signal);
+  expect(address).toBe(plain.address);
+});

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { monotonicMs } from "@sandgate/kit/base/time";
 import { formatReference, parseReference, type Reference } from "@sandgate/registry-client/reference";
-import { canonicalHost, type RegistryAddress } from "@sandgate/registry-client/registry-address";
+import { canonicalHost, isAtRegistry, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import {
   type Credential,
   type Layer,
@@ -182,7 +182,7 @@ export function createPullAuthorizer(
     if (reference === undefined) {
       throw new DomainError("IMAGE_NOT_FOUND_IN_REGISTRY", `"${request.reference}" is not an image reference.`);
     }
-    if (registry && registry.address.host !== canonicalHost(reference.host)) {
+    if (registry && !isAtRegistry(reference.host, registry.address)) {
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", `The credential is not for ${reference.host}.`);
     }
     const address = registry?.address ?? { host: canonicalHost(reference.host), scheme: undefined };

@@ -12,7 +12,7 @@ import {
   readChangedImage,
 } from "../domain/images.ts";
 import { type Quotas, tooManyImages, workspaceDeleted } from "../domain/quotas.ts";
-import type { RegistryRecord } from "../domain/registries.ts";
+import { addressOf, type RegistryRecord } from "../domain/registries.ts";
 import { imageCreated, imageDeleted, imageUpdated } from "../events.ts";
 import type { ImageRegistryStore } from "../store/store.ts";
 import { findRegistry, versionOf } from "./registries.ts";
@@ -124,6 +124,6 @@ async function findRegistryOf(
 ): Promise<RegistryRecord | undefined> {
   if (image.registryId === undefined) return undefined;
   const registry = await findRegistry(store, call, image.registryId);
-  checkRegistryHost(image, registry);
+  checkRegistryHost(image, addressOf(registry));
   return registry;
 }

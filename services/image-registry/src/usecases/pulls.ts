@@ -1,8 +1,8 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
-import { parseRegistryUrl } from "@sandgate/registry-client/registry-address";
 import type { Credential, RegistryClient } from "@sandgate/registry-client/registry-client";
 import { openCredential } from "../domain/credentials.ts";
+import { addressOf } from "../domain/registries.ts";
 import type { ImageRegistryStore } from "../store/store.ts";
 import { type AuthorizedPull, createPullAuthorizer, type PullRegistry } from "../upstream/pulls.ts";
 import { versionOf } from "./registries.ts";
@@ -25,9 +25,8 @@ export function createAuthorizePull(o: { store: ImageRegistryStore; keyring: Key
     if (record === undefined) {
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "The image's registry credential has been deleted.");
     }
-    // What an operator allows may have changed since: that is checked when the registry is connected to.
-    const address = { host: record.host, scheme: parseRegistryUrl(record.url)?.scheme };
-    return { ...versionOf(record), address, credential: openCredential(keyring, record) };
+    // Whether an operator still allows it is checked when it is connected to.
+    return { ...versionOf(record), address: addressOf(record), credential: openCredential(keyring, record) };
   }
 
   /**

@@ -46,7 +46,7 @@ test("a pod waits for a Secret only where there is a credential", () => {
   );
   const credential = { username: "alice", password: "hunter2" };
   // The kubelet doesn't take a port that a reference names for none.
-  expect(config.auths).toMatchObject({ "ghcr.io": credential, "ghcr.io:443": credential });
+  expect(config.auths).toMatchObject({ "ghcr.io": credential, "ghcr.io:443": credential, "ghcr.io:80": credential });
   const hub = podSecretOf(
     { name: "a", namespace: "n", uid: "u1" },
     { access: { ...access, registryHost: "docker.io" }, env: {} },

@@ -297,6 +297,6 @@ function configOf({ registryHost, username, password }: ImageAccess) {
 function serversOf(registryHost: string): string[] {
   // It knows Docker Hub by this address alone.
   if (registryHost === "docker.io") return ["https://index.docker.io/v1/"];
-  // It compares ports as text, and a reference may name the default one.
-  return /:\d+$/.test(registryHost) ? [registryHost] : [registryHost, `${registryHost}:443`];
+  // It compares ports as text, and a reference may name the default one, of https or of http.
+  return /:\d+$/.test(registryHost) ? [registryHost] : [registryHost, `${registryHost}:443`, `${registryHost}:80`];
 }
