@@ -9,6 +9,7 @@ import { createRegistryClient } from "@sandgate/registry-client/registry-client"
 import type { PullProgress } from "./domain/sandbox.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
+import { requireWritable } from "./pulls/process-folder.ts";
 import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
 import type { ReconcilerOptions } from "./reconcile/reconciler.ts";
 import type { ImageStore } from "./runtime/images.ts";
@@ -24,7 +25,8 @@ type Context = Pick<ServiceContext<SandboxSettings, SandboxStore>, "logger" | "s
 
 /**
  * What brings the images of sandboxes to where they run, and the engine's side of that: its `images`, which are kept
- * within their limit, and the endpoint that it pulls them from. Where nodes pull, there is neither.
+ * within their limit, and the endpoint that it pulls them from. Where nodes pull, there is neither. `requireFolder` throws
+ * the file system's error unless layers can be stored.
  */
 export function openPulls(
   context: Context,
@@ -34,6 +36,7 @@ export function openPulls(
 ) {
   const { logger, settings, store } = context;
   const destination = images && openDestination(context, images);
+  const folder = join(settings.data, "pulls");
   const puller = createImagePuller({
     destination,
     measureAvailable,
@@ -43,7 +46,7 @@ export function openPulls(
       await imageRegistry.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));
     },
     client: createRegistryClient(createGuardedRequest(settings.allowedHosts), settings.allowedHosts),
-    folder: join(settings.data, "pulls"),
+    folder,
     maxImageMb: settings.imageMaxMb,
   });
   const recordPull = createPullRecorder({ record: store.activity.recordPull, logger });
@@ -68,7 +71,7 @@ export function openPulls(
       AbortSignal.timeout(accessTimeoutMs),
     );
 
-  return { destination, pullImage, findAccess };
+  return { destination, pullImage, findAccess, requireFolder: () => requireWritable(folder) };
 }
 
 /** What pulls images onto an engine that has a store of them, and keeps that within its limit. */

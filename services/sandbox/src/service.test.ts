@@ -1,4 +1,4 @@
-import { readdir, readFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -92,6 +92,15 @@ test("below the reserve of free disk nothing is provisioned, and the rest goes o
   const { sandboxes } = await client.listSandboxes({}, asMember);
   expect(sandboxes.map(({ id }) => id)).toEqual([sandbox?.id]);
   await client.stopSandbox({ idOrName: sandbox?.id ?? "" }, asMember);
+  await close();
+});
+
+test("a folder that layers can't be stored in shows at the disk", async ({ folder }) => {
+  await writeFile(join(folder, "pulls"), "");
+  const { service, close } = await open(folder, {});
+  expect((await service.dependencies()).disk).toMatch(/EEXIST.*pulls/);
+  await rm(join(folder, "pulls"));
+  expect((await service.dependencies()).disk).toBe("ok");
   await close();
 });
 

@@ -93,7 +93,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     draining: draining.signal,
     metrics: operationMetrics,
   });
-  const { destination, pullImage, findAccess } = openPulls(context, runtime.images, images, diskSpace);
+  const { destination, pullImage, findAccess, requireFolder } = openPulls(context, runtime.images, images, diskSpace);
 
   const reconciler = createReconciler({
     store,
@@ -161,6 +161,12 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       await destination?.endpoint.listen().catch((error: unknown) => {
         logger.error({ err: error, port: settings.pullPort }, "the engine can't pull images until this port is free");
       });
+      await requireFolder().catch((error: unknown) => {
+        logger.error(
+          { err: error },
+          "no image can be pulled until this process can write to its folder (SANDGATE_DATA)",
+        );
+      });
       await reconciler.start();
       // Imported here, as the runtime is.
       const { startKernelWarning } = await import("./runtime/docker/shared-kernel.ts");
@@ -202,7 +208,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
         containers: reconciler.orphanProblem() ?? "ok",
         ...(destination && { pulls: await stateOf(destination.endpoint.listen()) }),
-        disk: (await diskSpace.shortage().catch(messageOf)) ?? "ok",
+        disk: (await diskSpace.shortage().catch(messageOf)) ?? (await stateOf(requireFolder())),
       };
     },
     endWaits: () => draining.abort(),

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import { mkdir, mkdtemp, readdir, rm, stat } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
@@ -84,6 +84,8 @@ function open(
     hasNoEngine?: boolean;
     blobs?: readonly Buffer[];
     measureAvailable?: () => Promise<number>;
+    /** The folder of the test unless given. */
+    folder?: string;
     /** Given out in pieces, each after this with its first byte. */
     onPiece?: (from: number, signal: AbortSignal) => Promise<void>;
   } = {},
@@ -131,7 +133,7 @@ function open(
         close() {},
       }),
     },
-    folder,
+    folder: o.folder ?? folder,
     maxImageMb: 1,
     measureAvailable: o.measureAvailable ?? (async () => 1_000_000_000),
   });
@@ -160,6 +162,19 @@ test("a layer is downloaded, verified and recorded before the engine pulls, and 
   expect([...images]).toEqual([`${await endpoint.listen()}/ghcr.io/team/tool@${manifestDigest}`]);
   const [own] = await readdir(folder);
   expect(await readdir(join(folder, own ?? ""))).toEqual([]);
+});
+
+test("what keeps layers from being stored is in the cause alone, and the next pull tries again", async () => {
+  const { events, pull } = open({ folder: join(folder, "in-the-way") });
+  await writeFile(join(folder, "in-the-way"), "");
+  const failure = await pull().catch((error: unknown) => error);
+  expect(failure).toMatchObject({ reason: "RUNTIME_UNAVAILABLE", message: "The image's layers can't be stored." });
+  expect(failure).toHaveProperty("cause.message", expect.stringContaining("in-the-way"));
+  expect(events).toEqual([]);
+  await rm(join(folder, "in-the-way"));
+  await pull();
+  expect(events).toContain("pull");
+  await rm(join(folder, "in-the-way"), { recursive: true });
 });
 
 test("tells how much of the layers has come, from nothing to all of them", async () => {

@@ -4,7 +4,7 @@ import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/ima
 import { pullFailureReasons, RegistryError } from "@sandgate/registry-client/registry-client";
 import type { ImageAccess, PulledImage } from "../runtime/images.ts";
 import { createEnginePulls, type PullDestination } from "./engine-pulls.ts";
-import { isDiskError } from "./layer-download.ts";
+import { cannotStore, isDiskError } from "./layer-download.ts";
 import { createLayerDownloads, type LayerDownloadsOptions } from "./layer-downloads.ts";
 import { type AuthorizedPull, accessOf, createPullAuthorization, type PullOrder } from "./pull-authorization.ts";
 
@@ -109,8 +109,5 @@ function toDomainError(error: unknown): unknown {
     const { problem, message, retryAfterSeconds } = error;
     return new DomainError(pullFailureReasons[problem], message, { cause: error, retryAfterSeconds });
   }
-  if (isDiskError(error)) {
-    return new DomainError("RUNTIME_UNAVAILABLE", "The image's layers can't be stored.", { cause: error });
-  }
-  return error;
+  return isDiskError(error) ? cannotStore(error) : error;
 }

@@ -187,6 +187,11 @@ export function isDiskError(error: unknown): boolean {
   return typeof code === "string" && ["ENOSPC", "EDQUOT", "EIO", "EROFS", "EFBIG", "EMFILE", "ENFILE"].includes(code);
 }
 
+/** RUNTIME_UNAVAILABLE for an error of the disk, which stays in the cause, for the log. */
+export function cannotStore(cause: unknown): DomainError {
+  return new DomainError("RUNTIME_UNAVAILABLE", "The image's layers can't be stored.", { cause });
+}
+
 function unreachable(registryHost: string, cause: unknown): RegistryError {
   return new RegistryError("unreachable", `The registry ${registryHost} interrupted the download of a layer.`, {
     cause,

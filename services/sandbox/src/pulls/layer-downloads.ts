@@ -7,7 +7,7 @@ import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/ima
 import type { BlobSource, RegistryClient } from "@sandgate/registry-client/registry-client";
 import pLimit from "p-limit";
 import { createDiskReservations } from "./disk-reservations.ts";
-import { downloadLayer, type Layer } from "./layer-download.ts";
+import { cannotStore, downloadLayer, type Layer } from "./layer-download.ts";
 import { makeProcessFolder } from "./process-folder.ts";
 import { type AuthorizedPull, type PullOrder, sizeOf } from "./pull-authorization.ts";
 import type { ServedFile } from "./pull-endpoint.ts";
@@ -61,18 +61,22 @@ export function createLayerDownloads(o: LayerDownloadsOptions): WithVerifiedLaye
   const openReservation = createDiskReservations(o.measureAvailable);
   let processFolder: Promise<string> | undefined;
 
-  function openProcessFolder(): Promise<string> {
+  async function makeImageFolder(): Promise<string> {
     processFolder ??= makeProcessFolder(o.folder);
     processFolder.catch(() => {
       processFolder = undefined;
     });
-    return processFolder;
+    try {
+      return await mkdtemp(join(await processFolder, "image-"));
+    } catch (error) {
+      throw cannotStore(error);
+    }
   }
 
   return async ({ pull, unverified }, { workspaceId, onProgress }, callerSignal, work) => {
     const { registryHost } = pull;
     const source = openSource(o.client, pull);
-    const folder = await mkdtemp(join(await openProcessFolder(), "image-"));
+    const folder = await makeImageFolder();
     const files = new Map<string, ServedFile>();
     const stopped = new AbortController();
     const signal = AbortSignal.any([callerSignal, stopped.signal]);

@@ -20,22 +20,27 @@ export function failureOf(error: unknown): Failure | undefined {
   if (error instanceof SandboxRefused) {
     return error.failure;
   }
-  const message = error.message;
-  const detail = error.cause === undefined ? {} : { detail: messageOf(error.cause) };
   switch (error.reason) {
     case "IMAGE_PULL_UNAUTHORIZED":
-      return { reason: "image_pull_unauthorized", message, ...detail };
+      return { reason: "image_pull_unauthorized", ...toldOf(error) };
     case "IMAGE_NOT_FOUND_IN_REGISTRY":
     case "IMAGE_NOT_FOUND":
-      return { reason: "image_not_found_in_registry", message, ...detail };
+      return { reason: "image_not_found_in_registry", ...toldOf(error) };
     case "REGISTRY_NOT_FOUND":
       return { reason: "image_pull_unauthorized", message: "The image's registry credential was removed." };
     case "PROVISIONING_FAILED":
     case "VALIDATION_ERROR":
-      return { reason: "start_failed", message, ...detail };
+      return { reason: "start_failed", ...toldOf(error) };
     default:
       return undefined;
   }
+}
+
+/** What a failure tells of an error. Only a DomainError's message is for users. */
+export function toldOf(error: unknown): Pick<Failure, "message" | "detail"> {
+  const { message, cause } =
+    error instanceof DomainError ? error : { message: "The sandbox can't be started.", cause: error };
+  return { message, ...(cause !== undefined && { detail: messageOf(cause) }) };
 }
 
 /** Characters of a program's name in a message. */

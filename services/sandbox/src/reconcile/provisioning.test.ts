@@ -76,6 +76,18 @@ test("a pull that takes too long fails with its own reason", async () => {
   await reaches(await provision(), "failed", "pull_timeout");
 });
 
+test.each([
+  [new DomainError("RUNTIME_UNAVAILABLE", "No room.", { cause: new Error("/data is full") }), "No room."],
+  [new Error("EACCES: mkdir '/data/pulls'"), "The sandbox can't be started."],
+])("a runtime that is out for too long fails a sandbox in words of ours alone (%s)", async (error, message) => {
+  await start({
+    pullImage: () => Promise.reject(error),
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 0, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
+  });
+  const sandbox = await reaches(await provision(), "failed", "runtime_unavailable");
+  expect(sandbox.message).toBe(message);
+});
+
 test("an image that was pulled before a restart isn't pulled again", async () => {
   const pinnedReference = "sha256:bb";
   engine.local.set(pinnedReference, "sha256:aa");

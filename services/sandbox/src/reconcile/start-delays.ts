@@ -1,7 +1,7 @@
-import { hasReason, messageOf } from "@sandgate/kit/base/domain-error";
+import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Sandbox } from "../domain/sandbox.ts";
 import { type Observation, StartFailed } from "../runtime/lifecycle.ts";
-import { type Failure, failureOf } from "./failures.ts";
+import { type Failure, failureOf, toldOf } from "./failures.ts";
 import type { Retries } from "./retries.ts";
 
 export interface StartLimits {
@@ -61,7 +61,7 @@ export function createStartDelays({ retries, limits }: { retries: Retries; limit
       return retries.isDownTooLong(id, "start", startRetryMs) ? error.failure : undefined;
     }
     return retries.isDownTooLong(id, "runtime", pullTimeoutMs)
-      ? { reason: "runtime_unavailable", message: messageOf(error) }
+      ? { reason: "runtime_unavailable", ...toldOf(error) }
       : undefined;
   }
 
