@@ -5,12 +5,17 @@ import { type Container, callEngine, openStream } from "./client.ts";
 const maxErrorBytes = 4_096;
 const frameHeaderBytes = 8;
 const stdout = 1;
+/**
+ * How the first output begins when the engine tells there, with an exit code of 126 or 127, why it could not start the
+ * program. The words are those of containerd's shims, for runc and crun as for gVisor.
+ */
+const startFailure = Buffer.from("OCI runtime exec failed");
 
 /**
  * Runs a program in a container, with the image's user, folder and environment; the stream is its standard input and
  * output, which ends with it. `explainEnd` makes the error of a stream that ends without any output, from the program's
- * exit code and error output. Throws the engine's error, or the reason of the signal, which no longer counts once the
- * stream is open.
+ * exit code and error output, or what the engine says of one that could not be started. Throws the engine's error, or
+ * the reason of the signal, which no longer counts once the stream is open.
  */
 export async function openExec(
   container: Container,
@@ -52,6 +57,9 @@ class ExecStream extends Duplex {
   #left = 0;
   #isOutput = false;
   #hasOutput = false;
+  /** Of the first output, what may be the engine's word. Undefined once that is known. */
+  #first: Buffer | undefined = Buffer.alloc(0);
+  #isFailure = false;
   #errorOutput = "";
 
   constructor(connection: Duplex, explainEnd: (errorOutput: string) => Promise<Error>) {
@@ -92,10 +100,32 @@ class ExecStream extends Duplex {
   }
 
   #take(part: Buffer): void {
-    if (this.#isOutput) {
-      this.#hasOutput = true;
-      if (!this.push(part)) this.#connection.pause();
-    } else if (this.#errorOutput.length < maxErrorBytes) {
+    if (!this.#isOutput || this.#isFailure) this.#takeError(part);
+    else if (this.#first) this.#takeFirst(Buffer.concat([this.#first, part]));
+    else this.#takeOutput(part);
+  }
+
+  #takeFirst(output: Buffer): void {
+    const isAlike = startFailure.subarray(0, output.length).equals(output.subarray(0, startFailure.length));
+    const isWhole = output.length >= startFailure.length;
+    // The engine's words come in one frame.
+    if (isAlike && !isWhole && this.#left > 0) {
+      this.#first = output;
+      return;
+    }
+    this.#first = undefined;
+    this.#isFailure = isAlike && isWhole;
+    if (this.#isFailure) this.#takeError(output);
+    else this.#takeOutput(output);
+  }
+
+  #takeOutput(part: Buffer): void {
+    this.#hasOutput = true;
+    if (!this.push(part)) this.#connection.pause();
+  }
+
+  #takeError(part: Buffer): void {
+    if (this.#errorOutput.length < maxErrorBytes) {
       this.#errorOutput += part.toString("utf8", 0, maxErrorBytes - this.#errorOutput.length);
     }
   }

@@ -8,7 +8,7 @@ const connectionsThatFail = (error: Error) => ({ open: () => Promise.reject(erro
 test.each([
   ["is killed as it starts", explainHelperEnd(137, "")],
   ["can't be started", explainHelperEnd(null, "fork: resource temporarily unavailable")],
-  ["is not in the sandbox", explainHelperEnd(127, "")],
+  ["is not in the sandbox", explainHelperEnd(126, "stat /.sandgate/helper: no such file or directory")],
   ["was in a container that has ended", sandboxEnded()],
 ])("a helper that %s knows of no run", async (_what, error) => {
   expect(await findLastRun(connectionsThatFail(error), "a")).toBeUndefined();

@@ -1,7 +1,10 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 
-/** Exit codes of an exec whose program is missing or can't be run. */
-const noProgram = new Set([126, 127]);
+/** Exit codes of an exec whose program could not be started, for whatever reason. */
+const notStarted = new Set([126, 127]);
+const noProgram = /no such file or directory|executable file not found|exec format error/i;
+/** A tenant may remove the image's folder, in which each program is started. */
+const noFolder = /\bcwd\b/;
 
 /** RUNTIME_UNAVAILABLE where the runtime answers: this sandbox doesn't run, or its helper can't be started. */
 export class HelperUnavailable extends DomainError {
@@ -10,10 +13,15 @@ export class HelperUnavailable extends DomainError {
   }
 }
 
+/** Whether an OCI runtime says that the program isn't there, or is none that the machine's processor can run. */
+export function saysNoProgram(words: string): boolean {
+  return noProgram.test(words) && !noFolder.test(words);
+}
+
 /** The error of a connection to a helper that ended before it said anything. */
 export function explainHelperEnd(exitCode: number | null, words: string): DomainError {
   const cause = new Error(`the helper ended with ${exitCode}: ${words.trim()}`);
-  if (exitCode !== null && noProgram.has(exitCode)) {
+  if (exitCode !== null && notStarted.has(exitCode) && saysNoProgram(words)) {
     return new DomainError("CONFLICT", "This sandbox lacks the helper that commands and files need.", {
       hint: "An earlier version of the platform made it. Provision a new sandbox.",
       errno: "ENOSYS",

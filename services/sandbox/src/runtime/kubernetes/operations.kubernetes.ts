@@ -2,14 +2,11 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Api, ApiError, toRuntimeUnavailable } from "@sandgate/kubernetes-api/api";
 import { type ExecEnd, openExec } from "@sandgate/kubernetes-api/exec";
 import { containerName } from "@sandgate/kubernetes-api/raw-pod";
-import { explainHelperEnd, sandboxEnded } from "../helper-end.ts";
+import { explainHelperEnd, sandboxEnded, saysNoProgram } from "../helper-end.ts";
 import { helperCommand, type RuntimeOperations } from "../operations.ts";
 import type { Observer } from "./observer.ts";
 import type { Pods } from "./pods.ts";
 import { hasEnded, isGone } from "./states.ts";
-
-/** What runc and crun say of a program that isn't there, or that the node's processor can't run. */
-const noProgram = /no such file or directory|executable file not found|exec format error/i;
 
 /** How the API server says that it can't reach the kubelet of a pod's node. */
 const noKubelet = /dialing backend|dial tcp|connection re(fused|set)|i\/o timeout|no route to host/i;
@@ -25,7 +22,7 @@ export function createKubernetesOperations(o: {
   const { api, pods, observer } = o;
 
   function explainEnd({ exitCode, words }: ExecEnd): DomainError {
-    const isMissing = exitCode === null && noProgram.test(words);
+    const isMissing = exitCode === null && saysNoProgram(words);
     if (isMissing && !o.hasHelper) {
       return new DomainError("CONFLICT", "This platform gives sandboxes no helper, which commands and files need.", {
         hint: "Its operator has to set SANDGATE_HELPER_IMAGE. Sandboxes that are provisioned after that have one.",
