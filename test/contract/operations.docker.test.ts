@@ -1,16 +1,29 @@
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/base/logging";
-import type { Connector } from "@sandgate/sandbox/docker-connector";
+import { minuteMs } from "@sandgate/kit/base/time";
+import { type Connector, createConnector } from "@sandgate/sandbox/docker-connector";
 import { createDockerOperations } from "@sandgate/sandbox/operations.docker";
 import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
-import { buildImage, openTestEngine, probeEngine, engineAddress as url } from "@sandgate/test-support/images";
+import {
+  buildFolderImage,
+  buildImage,
+  openTestEngine,
+  probeEngine,
+  sandboxIdentity,
+  type TestImage,
+  engineAddress as url,
+} from "@sandgate/test-support/images";
+import { addPython } from "@sandgate/test-support/program-images";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterAll, describe, expect, test } from "vitest";
+import { test } from "@sandgate/test-support/test";
+import { afterAll, describe, expect, vi } from "vitest";
 import { removeHostObjects } from "../platform/host-objects.ts";
 
 const isAvailable = await requireServer("docker", probeEngine);
@@ -18,6 +31,22 @@ const execute = promisify(execFile);
 const { signal } = new AbortController();
 /** What HTTP/2 begins with; the daemon answers with its settings. */
 const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
+
+/** Takes the place of the helper's daemon, and says on each connection that it is given what the platform's parts say. */
+const impostor = `
+import itertools, os, socket
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0sandgate-helper-0")
+listener.listen()
+held = []
+words = itertools.cycle([b"barred: not permitted\\n", b"nonsense\\n", b"entered\\nbarred: not permitted\\n", b"b" * 4096, b"ok\\n"])
+while True:
+    dial, _ = listener.accept()
+    descriptors = socket.recv_fds(dial, 1, 2)[1]
+    if descriptors:
+        os.write(descriptors[1], next(words))
+        held.append(dial)
+`;
 
 async function answers(stream: Duplex): Promise<boolean> {
   stream.write(preface);
@@ -42,7 +71,10 @@ describe.runIf(isAvailable)("operations: docker", { timeout: 60_000 }, () => {
   });
 
   async function start(changes: readonly string[] = [], by = lifecycle): Promise<string> {
-    const image = await buildImage(engine, { command: ["sleep", "3600"], changes });
+    return run(await buildImage(engine, { command: ["sleep", "3600"], changes }), by);
+  }
+
+  async function run(image: TestImage, by = lifecycle): Promise<string> {
     endings.push(() => image.remove());
     const sandboxId = randomUUID();
     endings.push(() => by.remove(sandboxId));
@@ -65,24 +97,73 @@ describe.runIf(isAvailable)("operations: docker", { timeout: 60_000 }, () => {
     },
   );
 
-  test("where a container can't be entered the engine carries the connections, and that is tried once", async () => {
+  test("where containers can't be entered the engine carries the connections, and that is tried again after a minute", async ({
+    onTestFinished,
+  }) => {
     const sandboxId = await start();
-    let tries = 0;
-    const connector: Connector = {
-      connect: () => {
-        tries += 1;
-        return Promise.reject(new Error("barred: not permitted"));
-      },
-      close: () => Promise.resolve(),
-    };
+    vi.useFakeTimers({ toFake: ["performance"] });
+    onTestFinished(() => void vi.useRealTimers());
+    const told = vi.spyOn(logger, "info");
+    onTestFinished(() => told.mockRestore());
+    const connect = vi.fn<Connector["connect"]>(() => Promise.reject(new Error("barred: not permitted")));
+    const connector = { connect, close: () => Promise.resolve() };
     const hindered = createDockerOperations(engine, { connector, logger });
-    for (let round = 0; round < 2; round++) {
-      const stream = await hindered.connectHelper(sandboxId, signal);
-      expect(stream).not.toBeInstanceOf(Socket);
-      expect(await answers(stream)).toBe(true);
-      stream.destroy();
+    const connectTwice = async () => {
+      for (let round = 0; round < 2; round++) {
+        const stream = await hindered.connectHelper(sandboxId, signal);
+        if (!(stream instanceof Socket)) expect(await answers(stream)).toBe(true);
+        stream.destroy();
+      }
+    };
+    for (let tries = 1; tries <= 3; tries++) {
+      await connectTwice();
+      expect(connect).toHaveBeenCalledTimes(tries);
+      vi.advanceTimersByTime(minuteMs);
     }
-    expect(tries).toBe(1);
+    expect(told).toHaveBeenCalledOnce();
+    connect.mockImplementation(() => Promise.resolve(new Socket()));
+    await connectTwice();
+    expect(connect).toHaveBeenCalledTimes(5);
+    expect(told).toHaveBeenCalledTimes(2);
+  });
+
+  test.runIf(process.geteuid?.() === 0)(
+    "a program in the daemon's place has no say about others, and once a container was entered no other container has",
+    { timeout: 180_000 },
+    async ({ folder, onTestFinished }) => {
+      await addPython(folder);
+      const command = ["python3", "-c", impostor];
+      const hostile = await run(await buildFolderImage(engine, folder, { command }));
+      const honest = await start();
+      const { State: state } = await engine.getContainer(`sandgate-${hostile}`).inspect();
+      await expect.poll(() => readFile(`/proc/${state.Pid}/net/unix`, "utf8")).toContain("@sandgate-helper-0");
+      const { Id: containerId } = await engine.getContainer(`sandgate-${honest}`).inspect();
+      const connector = createConnector();
+      onTestFinished(() => connector.close());
+      const notItsProcess = { containerId, pid: process.pid, uid: 0 };
+      await expect(connector.connect(notItsProcess, signal)).rejects.toThrow("barred");
+
+      const shared = createDockerOperations(engine, { connector, logger });
+      for (let round = 0; round < 5; round++) (await shared.connectHelper(hostile, signal)).destroy();
+      const socket = await shared.connectHelper(honest, signal);
+      expect(socket).toBeInstanceOf(Socket);
+      expect(await answers(socket)).toBe(true);
+      socket.destroy();
+      expect(await connector.connect(notItsProcess, signal)).toBeUndefined();
+    },
+  );
+
+  test("a sandbox that lacks the helper is told so", async () => {
+    const image = await buildImage(engine, { command: ["sleep", "3600"] });
+    endings.push(() => image.remove());
+    const sandboxId = randomUUID();
+    const identity = sandboxIdentity({ sandboxId, workspaceId: randomUUID(), installationId });
+    await (await engine.createContainer({ Image: image.id, ...identity })).start();
+    await expect(text(await operations.connectHelper(sandboxId, signal))).rejects.toMatchObject({
+      reason: "CONFLICT",
+      errno: "ENOSYS",
+      cause: { message: expect.stringMatching(/^the helper ended with 12[67]: OCI runtime exec failed/) },
+    });
   });
 
   test.runIf(process.geteuid?.() === 0)("a connector that is killed is started again", async () => {

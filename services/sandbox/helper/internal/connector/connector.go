@@ -29,6 +29,8 @@ const (
 	maxRequest = 128
 	// Of one container: a tenant may keep each connection open that it was given.
 	maxConnections = 8
+	// After a connection that could not be accepted.
+	acceptPause = 10 * time.Millisecond
 )
 
 // connections counts them, by container.
@@ -62,9 +64,13 @@ type request struct {
 }
 
 // Serve takes requests by a socket in the folder, which it removes in the end: once standard input, which the platform holds,
-// has ended. A request is a line, `<pid> <container> <uid>`, and the answer one of two:
-//   - `ok`: from there on the connection is one to the daemon of that user in the container whose init has that pid;
-//   - why not: `away: …` when no such daemon takes it, `barred: …` when the container can't be entered from here.
+// has ended. A request is a line, `<pid> <container> <uid>`. The first line of the answer is the connector's own word, since
+// nobody else holds the connection yet:
+//   - `entered`: it goes to the daemon of that user in the container whose init has that pid;
+//   - why not: `away: …` when there is no such daemon, `barred: …` when the container can't be entered from here.
+//
+// What follows on `entered` is no more than the tenant's word, who may have another program in the daemon's place: `ok` when
+// the connection is one to the daemon from there on, `away: …` when that doesn't take it.
 func Serve(folder string) error {
 	defer os.RemoveAll(folder)
 	listener, err := net.Listen("unix", filepath.Join(folder, socketName))
@@ -84,7 +90,9 @@ func Serve(folder string) error {
 			return nil
 		}
 		if err != nil {
-			return err
+			// For want of descriptors, which ends no other connection.
+			time.Sleep(acceptPause)
+			continue
 		}
 		go open.serve(connection.(*net.UnixConn))
 	}
@@ -119,6 +127,9 @@ func connect(asked request, platform *net.UnixConn) error {
 		return err
 	}
 	defer dial.Close()
+	if _, err := io.WriteString(platform, "entered\n"); err != nil {
+		return err
+	}
 	if err := handOver(dial, platform); err != nil {
 		return fmt.Errorf("away: %w", err)
 	}
@@ -131,7 +142,8 @@ func connect(asked request, platform *net.UnixConn) error {
 	_, err = io.WriteString(platform, "ok\n")
 	platform.Close()
 	if err == nil {
-		_, _ = io.Copy(io.Discard, dial)
+		// It says nothing more until it is done with it.
+		_, _ = dial.Read(make([]byte, 1))
 	}
 	return nil
 }
@@ -159,11 +171,15 @@ func dialInside(asked request) (*net.UnixConn, error) {
 	go func() {
 		// A thread of its own, which ends with this: it stays in the container's network, as that user.
 		runtime.LockOSThread()
-		if err := enter(asked.pid, asked.container); err != nil {
+		err := enter(asked.pid, asked.container)
+		if err == nil {
+			err = become(asked.uid)
+		}
+		if err != nil {
 			connected <- result{nil, fmt.Errorf("barred: %w", err)}
 			return
 		}
-		dial, err := dialAs(asked.uid)
+		dial, err := dialDaemon(asked.uid)
 		if err != nil {
 			err = fmt.Errorf("away: %w", err)
 		}
@@ -215,12 +231,17 @@ func read(folder int, name string) (string, error) {
 	return string(text), err
 }
 
-// dialAs connects from this thread, as the user whom the daemon takes connections of.
-func dialAs(uid int) (*net.UnixConn, error) {
+// become gives this thread the user whom the daemon takes connections of.
+func become(uid int) error {
 	// The system call itself changes this thread alone.
 	if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); failed != 0 {
-		return nil, failed
+		return failed
 	}
+	return nil
+}
+
+// dialDaemon connects from this thread.
+func dialDaemon(uid int) (*net.UnixConn, error) {
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

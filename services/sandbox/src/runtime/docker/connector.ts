@@ -4,11 +4,13 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { untilAborted } from "@sandgate/kit/base/abort";
 import { readHelperProgram } from "../helper-program.ts";
 import { hold } from "./programs.ts";
 
 /** Of the helper, see `helper connector`. */
 const socketName = "connector";
+const entered = "entered\n";
 const answerMs = 5_000;
 const maxAnswerLength = 1_000;
 
@@ -22,8 +24,9 @@ export interface DaemonPlace {
 /** Opens sockets to the daemons of helpers, past the engine. */
 export interface Connector {
   /**
-   * @returns a socket that nothing has come by; undefined when no daemon takes it in time. Throws the signal's reason,
-   *   and where this process can't enter the container: it must be root on the engine's machine.
+   * @returns a socket that nothing has come by; undefined when no daemon takes it in time, and for a container that
+   *   can't be entered although another was. Throws the signal's reason, and where this process can't enter containers:
+   *   it must be root on the engine's machine.
    */
   connect(place: DaemonPlace, signal: AbortSignal): Promise<Socket | undefined>;
   close(): Promise<void>;
@@ -35,6 +38,8 @@ export interface Connector {
  */
 export function createConnector(): Connector {
   let starting: Promise<Running> | undefined;
+  /** Whether a container was. */
+  let hasEntered = false;
 
   function start(): Promise<Running> {
     starting ??= startProgram(() => {
@@ -45,18 +50,21 @@ export function createConnector(): Connector {
 
   return {
     async connect({ containerId, pid, uid }, signal) {
-      const { folder } = await start();
       const limit = AbortSignal.any([signal, AbortSignal.timeout(answerMs)]);
-      const socket = connect(join(folder, socketName));
+      const running = await untilAborted(start(), limit, () => signal.throwIfAborted());
+      if (!running) return undefined;
+      const socket = connect(join(running.folder, socketName));
       // Whoever uses it learns of its end.
       socket.on("error", () => {});
       socket.write(`${pid} ${containerId} ${uid}\n`);
-      const answer = await readLine(socket, limit).catch(() => "away: ");
-      if (answer === "ok") return socket;
+      const answer = await readAnswer(socket, limit).catch(() => "");
+      hasEntered ||= answer.startsWith(entered);
+      if (answer === `${entered}ok\n`) return socket;
       socket.destroy();
       signal.throwIfAborted();
-      if (answer.startsWith("away: ")) return undefined;
-      throw new Error(answer);
+      // A tenant may end its container at any moment.
+      if (answer.startsWith("barred: ") && !hasEntered) throw new Error(answer.trim());
+      return undefined;
     },
     async close() {
       const running = await starting?.catch(() => undefined);
@@ -87,9 +95,10 @@ async function startProgram(onEnd: () => void): Promise<Running> {
       // One that was killed leaves it.
       rm(folder, { recursive: true, force: true }).catch(() => {});
     });
-    const { stdout } = child;
+    // It has no pipes where descriptors are wanting: this tells why.
+    await once(child, "spawn");
     await Promise.race([
-      once(stdout, "data"),
+      once(child.stdout, "data"),
       once(child, "exit").then(() => Promise.reject(new Error("the connector has ended"))),
     ]);
     await rm(file, { force: true });
@@ -102,13 +111,13 @@ async function startProgram(onEnd: () => void): Promise<Running> {
   }
 }
 
-/** The line that a socket begins with, which nothing follows. */
-function readLine(socket: Socket, signal: AbortSignal): Promise<string> {
+/** The connector's word, and the line after it once the container was entered, which may be the tenant's. */
+function readAnswer(socket: Socket, signal: AbortSignal): Promise<string> {
   return new Promise((resolve, reject) => {
     let text = "";
     const take = (chunk: Buffer) => {
       text += chunk.toString();
-      if (text.endsWith("\n")) end(() => resolve(text.trim()));
+      if (text.endsWith("\n") && text !== entered) end(() => resolve(text));
       else if (text.length > maxAnswerLength) end(() => reject(new Error("the connector answered too much")));
     };
     const onClose = () => end(() => reject(new Error("the connector did not answer")));

@@ -4,6 +4,7 @@ import { type Container, callEngine, type Engine } from "@sandgate/docker-engine
 import { statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { openExec } from "@sandgate/docker-engine/exec";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { minuteMs, monotonicMs } from "@sandgate/kit/base/time";
 import { LRUCache } from "lru-cache";
 import { explainHelperEnd, sandboxEnded } from "../helper-end.ts";
 import { helperCommand, helperStartCommand, type RuntimeOperations } from "../operations.ts";
@@ -11,6 +12,8 @@ import type { Connector, DaemonPlace } from "./connector.ts";
 
 const maxKnownUsers = 10_000;
 const maxUidLength = 10;
+/** How long the engine carries all connections after none could go past it. */
+const restMs = minuteMs;
 
 /** Operations in containers of a Docker-compatible engine; past it where there is a connector that can. */
 export function createDockerOperations(
@@ -19,17 +22,19 @@ export function createDockerOperations(
 ): RuntimeOperations {
   /** Users of daemons that have been started, by container. */
   const users = new LRUCache<string, number>({ max: maxKnownUsers });
-  let direct = connector;
+  /** While connections can't go past the engine: when that is tried again, by `monotonicMs`. */
+  let restsUntil: number | undefined;
+  const isResting = () => restsUntil !== undefined && monotonicMs() < restsUntil;
 
   /** Undefined where the engine must carry the connection, and says what is wrong. */
   async function connectDirectly(container: Container, signal: AbortSignal): Promise<Socket | undefined> {
-    if (!direct) return undefined;
+    if (!connector || isResting()) return undefined;
     const { containerId, pid } = await inspect(container, signal);
     if (pid === 0) return undefined;
     const known = users.get(containerId);
     const socket = known !== undefined && (await tryConnector(container, { containerId, pid, uid: known }, signal));
     if (socket) return socket;
-    const uid = direct && (await startDaemon(container, signal));
+    const uid = isResting() ? undefined : await startDaemon(container, signal);
     if (uid === undefined) return undefined;
     users.set(containerId, uid);
     return tryConnector(container, { containerId, pid, uid }, signal);
@@ -37,13 +42,20 @@ export function createDockerOperations(
 
   async function tryConnector(container: Container, place: DaemonPlace, signal: AbortSignal) {
     try {
-      return await direct?.connect(place, signal);
+      const socket = await connector?.connect(place, signal);
+      if (socket && restsUntil !== undefined) {
+        restsUntil = undefined;
+        logger.info("helpers are reached past the engine again");
+      }
+      return socket;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       // One that has ended can't be entered either.
       if ((await inspect(container, signal)).pid === place.pid) {
-        direct = undefined;
-        logger.info({ err: error }, "helpers are reached through the engine, which takes longer");
+        if (restsUntil === undefined) {
+          logger.info({ err: error }, "helpers are reached through the engine, which takes longer");
+        }
+        restsUntil = monotonicMs() + restMs;
       }
       return undefined;
     }
