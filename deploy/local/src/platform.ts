@@ -8,6 +8,7 @@ import { type Dependencies, stateOf } from "@sandgate/kit/base/dependencies";
 import { createLogger, type Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
+import { endInTurn, endTogether } from "@sandgate/kit/base/shutdown";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { startAdminServer } from "@sandgate/kit/process/admin";
 import { mergeCommands } from "@sandgate/kit/process/admin.commands";
@@ -113,7 +114,7 @@ export async function openPlatform(
     sandbox,
     telemetry,
   };
-  const each = <T>(work: (service: RunningService) => Promise<T>) => Promise.all(Object.values(services).map(work));
+  const all = Object.values(services);
 
   /** The bus and its consumers, and each dependency of a service by both their names, "sandbox.runtime". */
   async function checkDependencies(): Promise<Dependencies> {
@@ -137,7 +138,7 @@ export async function openPlatform(
     },
     readFacadeSettings(env),
   );
-  await each((service) => service.start());
+  await Promise.all(all.map((service) => service.start()));
   let ready = true;
   const admin = await startAdminServer({
     host: adminHost,
@@ -172,10 +173,12 @@ export async function openPlatform(
     async stop() {
       ready = false;
       // Together: requests that the facade waits for end when the services end their waits.
-      await Promise.all([facade.close(), each((service) => service.drain())]);
-      await each((service) => service.close());
-      await Promise.all([bus.close(), admin.close()]);
-      folder.release();
+      await endInTurn(
+        () => endTogether([facade.close(), ...all.map((service) => service.drain())]),
+        () => endTogether(all.map((service) => service.close())),
+        () => endTogether([bus.close(), admin.close()]),
+        () => folder.release(),
+      );
     },
   };
 }

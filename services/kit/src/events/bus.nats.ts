@@ -182,8 +182,8 @@ export async function openNatsBus(options: {
           for (const pull of own) pulls.delete(pull);
           if (handlers.get(consumer) === handle) handlers.delete(consumer);
           await Promise.all(own.map((pull) => pull.stop()));
-          // Acknowledged events must not be redelivered to the next consumption.
-          if (link.isUp()) await connection.flush();
+          // Acknowledged events must not be redelivered to the next consumption. Without a connection they are.
+          if (link.isUp()) await connection.flush().catch(() => undefined);
         },
       };
     },

@@ -30,7 +30,9 @@ await runService({
       },
       async start() {},
       dependencies: async () => ({ database: database.kind === "mongodb" ? `ok, ${database.name}` : "wrong" }),
-      async drain() {},
+      async drain() {
+        if (process.env.TEST_FAILS_TO_DRAIN) throw new Error("a task can't be stopped");
+      },
       async close() {
         logger.info("closed");
       },

@@ -171,6 +171,25 @@ describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () =
     expect(lines.at(-1)).toMatchObject({ msg: "stopped" });
   });
 
+  test("a task that can't be stopped costs no running call its answer, and the service is closed", async () => {
+    const service = await start({ SANDGATE_EVENTS: nats.url, TEST_FAILS_TO_DRAIN: "true" });
+    await service.untilReadiness(200);
+    const client = await openClient(service.url);
+    const creating = client.createWorkspace({ name: "w" }, asFacade({ requestId: "r", user }));
+    while (!service.output().includes("creating")) await delay(5);
+    const stopped = service.stop();
+    expect((await creating).workspace?.name).toBe("w");
+    expect(await stopped).toBe(1);
+    const lines = linesOf(service.output());
+    expect(lines).toContainEqual(expect.objectContaining({ msg: "closed" }));
+    expect(lines).toContainEqual(
+      expect.objectContaining({
+        msg: "did not stop cleanly",
+        err: expect.objectContaining({ message: "a task can't be stopped" }),
+      }),
+    );
+  });
+
   test("what a failing handler, the library that serves it and Node say are lines of JSON too", async () => {
     const service = await start({ SANDGATE_EVENTS: nats.url });
     await service.untilReadiness(200);

@@ -12,6 +12,7 @@ import { createLogger, type Logger, logConsole } from "../base/logging.ts";
 import { createMetrics, type Metrics } from "../base/metrics.ts";
 import type { ServiceName } from "../base/service-names.ts";
 import { readSettings, SettingsError, unknownSettings } from "../base/settings.ts";
+import { endInTurn, endTogether } from "../base/shutdown.ts";
 import type { EventBus } from "../events/bus.ts";
 import { createCallingTransport, createRemoteTransport, createServedTransport } from "../rpc/clients.ts";
 import { asService } from "../rpc/context.ts";
@@ -180,9 +181,11 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
       state = "stopping";
       logger.info("stopping: finishing running calls");
       try {
-        await program?.stop();
-        await bus?.close();
-        await admin.close();
+        await endInTurn(
+          () => program?.stop(),
+          () => bus?.close(),
+          () => admin.close(),
+        );
         logger.info("stopped");
       } catch (error) {
         logger.error({ err: error }, "did not stop cleanly");
@@ -302,8 +305,10 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
         commands: service.commands,
         async stop() {
           // In parallel, because calls that wait for something end only when the service ends its waits.
-          await Promise.all([server.close(), service.drain()]);
-          await service.close();
+          await endInTurn(
+            () => endTogether([server.close(), service.drain()]),
+            () => service.close(),
+          );
         },
       };
     },

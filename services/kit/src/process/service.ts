@@ -6,6 +6,7 @@ import type { Logger } from "../base/logging.ts";
 import type { Metrics } from "../base/metrics.ts";
 import type { ServiceName } from "../base/service-names.ts";
 import { readSettings, type SettingDefinitions, type SettingValues } from "../base/settings.ts";
+import { endInTurn, endTogether } from "../base/shutdown.ts";
 import type { EventBus } from "../events/bus.ts";
 import { startRelay } from "../events/relay.ts";
 import { type DatabaseTarget, openStore, type ServiceStore, type StoreAdapters } from "../storage/open-store.ts";
@@ -164,12 +165,14 @@ export function defineService<
         },
         async drain() {
           parts.endWaits?.();
-          await Promise.all(background.map((task) => task.stop()));
+          await endTogether(background.map((task) => task.stop()));
         },
         async close() {
-          await parts.flush?.();
-          await relay?.stop();
-          await store.close();
+          await endInTurn(
+            () => parts.flush?.(),
+            () => relay?.stop(),
+            () => store.close(),
+          );
         },
       };
     },

@@ -157,6 +157,22 @@ test("a replica that can't renew owns nothing once its leases are over", async (
   await until(() => expect(ids.some((id) => shards.owns(id))).toBe(false));
 });
 
+test("a replica whose leases can't be released stops all the same, and tells the others", async () => {
+  const leases = createLeases();
+  const shared = { leases, bus: createSignals() };
+  const shards = start({ ...shared, holder: "a" });
+  await until(() => expect(ids.every((id) => shards.owns(id))).toBe(true));
+  leases.release = async () => {
+    throw new Error("the database has no primary");
+  };
+  const gone = vi.fn();
+  shared.bus.watch("test.replicas.gone", gone);
+  const stopped = shards.stop();
+  await vi.advanceTimersByTimeAsync(100);
+  await stopped;
+  expect(gone).toHaveBeenCalledExactlyOnceWith("a");
+});
+
 /** An id of each shard. */
 const idOfEach = Array.from({ length: 64 }, (_, shard) => `0000${shard.toString(16).padStart(4, "0")}`);
 const realTimes = { lease: 6_000, renew: 2_000, presence: 5_000 };

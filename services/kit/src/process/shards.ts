@@ -147,6 +147,12 @@ export function startShards(o: {
     }
   }
 
+  async function releaseAll(): Promise<void> {
+    await leases
+      .release(names, holder)
+      .catch((error: unknown) => o.logger.warn({ err: error }, "shards were not released; their leases will expire"));
+  }
+
   const dividing = startPeriodicTask({
     what: "divide the work among replicas",
     everyMs: times.renew,
@@ -173,11 +179,11 @@ export function startShards(o: {
       for (const stop of unwatch) stop();
       held = new Map();
       const divided = dividing.stop();
-      await leases.release(names, holder);
+      await releaseAll();
       bus.signal(goodbyeTopic, holder);
       await divided;
       // A division under way may have renewed some after that.
-      await leases.release(names, holder);
+      await releaseAll();
       bus.signal(freeTopic, holder);
     },
   };
