@@ -107,6 +107,19 @@ describe.runIf(await requireSandboxHost())("the audit log of what is done in a s
     }
   });
 
+  test("names who moved its end, to an earlier time or a later one", async () => {
+    const id = await box.provision();
+    const extend = (body: object) => box.target.post(`/sandboxes/${id}/extend`, body, box.as());
+    const requests = [await extend({ ttl_seconds: 600, shorten: true }), await extend({ ttl_seconds: 900 })];
+    for (const request of requests) expectStatus(request, 200);
+    // It ends later already.
+    expectStatus(await extend({ ttl_seconds: 30 }), 200);
+    const about = { action: "sandbox.extend", target: { type: "sandbox", id }, outcome: "success", count: 1 };
+    await expect
+      .poll(() => used(id))
+      .toMatchObject(requests.map(({ headers }) => ({ ...about, request_id: headers.get("x-request-id") })));
+  });
+
   test("has nothing of reads and of what was refused, but refusals of somebody's rights", async () => {
     const id = await box.provision();
     const { target } = box;

@@ -23,6 +23,7 @@ const consumers = [
   ["telemetry", "telemetry-audit", "sandgate.workspace.*.*.v1"],
   ["telemetry", "telemetry-audit", "sandgate.image-registry.*.*.v1"],
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.provisioned.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.extended.v1"],
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.stop_requested.v1"],
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.used.v1"],
 ] as const;

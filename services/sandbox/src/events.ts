@@ -1,9 +1,11 @@
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { type EventCause, type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import type { Call } from "@sandgate/kit/rpc/context";
 import {
   PreviewCreatedSchema,
   PreviewLinkCreatedSchema,
   PreviewRevokedSchema,
+  SandboxExtendedSchema,
   SandboxFailedSchema,
   SandboxProvisionedSchema,
   SandboxReadySchema,
@@ -27,6 +29,16 @@ export function sandboxProvisioned(call: Call, sandbox: Sandbox): StagedEvent {
     call,
     schema: SandboxProvisionedSchema,
     payload: { sandboxId: sandbox.id, name: sandbox.name, imageId: sandbox.image.imageId },
+  });
+}
+
+export function sandboxExtended(call: Call, sandbox: Sandbox): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.extended.v1",
+    call,
+    schema: SandboxExtendedSchema,
+    payload: { sandboxId: sandbox.id, expiresAt: sandbox.expiresAt && timestampFromDate(sandbox.expiresAt) },
   });
 }
 

@@ -81,7 +81,12 @@ export function createSandboxHandlers(o: SandboxHandlersContext): ServiceImpl<ty
     },
 
     async extendSandbox({ idOrName, ttlSeconds, shorten }, context) {
-      const extended = await extendSandbox(o, { find: () => find(context, idOrName), ttlSeconds, shorten });
+      const extended = await extendSandbox(o, {
+        call: callOf(context),
+        find: () => find(context, idOrName),
+        ttlSeconds,
+        shorten,
+      });
       return { sandbox: toMessage(extended) };
     },
 

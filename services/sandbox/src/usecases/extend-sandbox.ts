@@ -1,4 +1,6 @@
+import type { Call } from "@sandgate/kit/rpc/context";
 import { extend, type Sandbox } from "../domain/sandbox.ts";
+import { sandboxExtended } from "../events.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 import { requireReady } from "./require-ready.ts";
@@ -9,13 +11,13 @@ import { requireReady } from "./require-ready.ts";
  */
 export async function extendSandbox(
   { store, changes }: { store: Pick<SandboxStore, "sandboxes">; changes: Changes },
-  o: { find(): Promise<Sandbox | undefined>; ttlSeconds: number; shorten: boolean },
+  o: { call: Call; find(): Promise<Sandbox | undefined>; ttlSeconds: number; shorten: boolean },
 ): Promise<Sandbox> {
   for (;;) {
     const sandbox = requireReady(await o.find());
     const extended = extend(sandbox, o, new Date());
     if (extended === sandbox) return sandbox;
-    if (await store.sandboxes.update(extended, [])) {
+    if (await store.sandboxes.update(extended, [sandboxExtended(o.call, extended)])) {
       changes.announce(sandbox.id);
       return extended;
     }

@@ -32,3 +32,18 @@ test("every event of the contracts has its action in the audit log, and is consu
   }
   for (const action of Object.values(auditedActions)) expect(auditActions).toContain(action);
 });
+
+/** Input of processes and ports passes by the thousand. Who started the process has an entry. */
+const passing = ["process.write", "port.connect"];
+
+test("every action has its entry by an event or as a use of a sandbox, unless it only reads", () => {
+  const folder = join(import.meta.dirname, "../../../sandbox/src/handlers");
+  const uses = globSync("*.ts", { cwd: folder }).flatMap((path) =>
+    [...readFileSync(join(folder, path), "utf8").matchAll(/(?:fileUse|uses\.start|uses\.of)\([^"]*"(\w+\.\w+)"/g)].map(
+      ([, action = ""]) => action,
+    ),
+  );
+  const told = new Set([...Object.values(auditedActions), ...uses]);
+  const changing = auditActions.filter((action) => !/\.(list|read|read_logs)$/.test(action));
+  expect(changing.filter((action) => !told.has(action))).toEqual(passing);
+});

@@ -4,13 +4,15 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file sandgate/sandbox/v1/sandbox_events.proto.
  */
 export const file_sandgate_sandbox_v1_sandbox_events: GenFile = /*@__PURE__*/
-  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIqChRTYW5kYm94U3RvcFJlcXVlc3RlZBISCgpzYW5kYm94X2lkGAEgASgJIsEBCgtTYW5kYm94VXNlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBmFjdGlvbhgCIAEoCRI+CgdkZXRhaWxzGAMgAygLMi0uc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94VXNlZC5EZXRhaWxzRW50cnkSDwoHb3V0Y29tZRgEIAEoCRINCgVjb3VudBgFIAEoBRouCgxEZXRhaWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI0Cg5TYW5kYm94U3RvcHBlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSJWCg5QcmV2aWV3Q3JlYXRlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkSDAoEcG9ydBgDIAEoBRIOCgZwdWJsaWMYBCABKAgiOAoOUHJldmlld1Jldm9rZWQSEgoKc2FuZGJveF9pZBgBIAEoCRISCgpwcmV2aWV3X2lkGAIgASgJIjwKElByZXZpZXdMaW5rQ3JlYXRlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkiJwoPV29ya3NwYWNlUHVyZ2VkEhQKDHdvcmtzcGFjZV9pZBgBIAEoCWIGcHJvdG8z");
+  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSJVCg9TYW5kYm94RXh0ZW5kZWQSEgoKc2FuZGJveF9pZBgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIqChRTYW5kYm94U3RvcFJlcXVlc3RlZBISCgpzYW5kYm94X2lkGAEgASgJIsEBCgtTYW5kYm94VXNlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBmFjdGlvbhgCIAEoCRI+CgdkZXRhaWxzGAMgAygLMi0uc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94VXNlZC5EZXRhaWxzRW50cnkSDwoHb3V0Y29tZRgEIAEoCRINCgVjb3VudBgFIAEoBRouCgxEZXRhaWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI0Cg5TYW5kYm94U3RvcHBlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSJWCg5QcmV2aWV3Q3JlYXRlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkSDAoEcG9ydBgDIAEoBRIOCgZwdWJsaWMYBCABKAgiOAoOUHJldmlld1Jldm9rZWQSEgoKc2FuZGJveF9pZBgBIAEoCRISCgpwcmV2aWV3X2lkGAIgASgJIjwKElByZXZpZXdMaW5rQ3JlYXRlZBISCgpzYW5kYm94X2lkGAEgASgJEhIKCnByZXZpZXdfaWQYAiABKAkiJwoPV29ya3NwYWNlUHVyZ2VkEhQKDHdvcmtzcGFjZV9pZBgBIAEoCWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * sandgate.sandbox.sandbox.provisioned.v1
@@ -85,6 +87,30 @@ export const SandboxFailedSchema: GenMessage<SandboxFailed> = /*@__PURE__*/
   messageDesc(file_sandgate_sandbox_v1_sandbox_events, 2);
 
 /**
+ * sandgate.sandbox.sandbox.extended.v1: it has another end, which may be an earlier one.
+ *
+ * @generated from message sandgate.sandbox.v1.SandboxExtended
+ */
+export type SandboxExtended = Message<"sandgate.sandbox.v1.SandboxExtended"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.SandboxExtended.
+ * Use `create(SandboxExtendedSchema)` to create a new message.
+ */
+export const SandboxExtendedSchema: GenMessage<SandboxExtended> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 3);
+
+/**
  * sandgate.sandbox.sandbox.stop_requested.v1
  *
  * @generated from message sandgate.sandbox.v1.SandboxStopRequested
@@ -101,7 +127,7 @@ export type SandboxStopRequested = Message<"sandgate.sandbox.v1.SandboxStopReque
  * Use `create(SandboxStopRequestedSchema)` to create a new message.
  */
 export const SandboxStopRequestedSchema: GenMessage<SandboxStopRequested> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 3);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 4);
 
 /**
  * sandgate.sandbox.sandbox.used.v1: something was done in a sandbox, or often the like within a minute.
@@ -150,7 +176,7 @@ export type SandboxUsed = Message<"sandgate.sandbox.v1.SandboxUsed"> & {
  * Use `create(SandboxUsedSchema)` to create a new message.
  */
 export const SandboxUsedSchema: GenMessage<SandboxUsed> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 4);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 5);
 
 /**
  * sandgate.sandbox.sandbox.stopped.v1
@@ -174,7 +200,7 @@ export type SandboxStopped = Message<"sandgate.sandbox.v1.SandboxStopped"> & {
  * Use `create(SandboxStoppedSchema)` to create a new message.
  */
 export const SandboxStoppedSchema: GenMessage<SandboxStopped> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 5);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 6);
 
 /**
  * sandgate.sandbox.sandbox.preview_created.v1
@@ -208,7 +234,7 @@ export type PreviewCreated = Message<"sandgate.sandbox.v1.PreviewCreated"> & {
  * Use `create(PreviewCreatedSchema)` to create a new message.
  */
 export const PreviewCreatedSchema: GenMessage<PreviewCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 6);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 7);
 
 /**
  * sandgate.sandbox.sandbox.preview_revoked.v1
@@ -232,7 +258,7 @@ export type PreviewRevoked = Message<"sandgate.sandbox.v1.PreviewRevoked"> & {
  * Use `create(PreviewRevokedSchema)` to create a new message.
  */
 export const PreviewRevokedSchema: GenMessage<PreviewRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 7);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 8);
 
 /**
  * sandgate.sandbox.sandbox.preview_link_created.v1
@@ -256,7 +282,7 @@ export type PreviewLinkCreated = Message<"sandgate.sandbox.v1.PreviewLinkCreated
  * Use `create(PreviewLinkCreatedSchema)` to create a new message.
  */
 export const PreviewLinkCreatedSchema: GenMessage<PreviewLinkCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 8);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 9);
 
 /**
  * sandgate.sandbox.workspace.workspace_purged.v1
@@ -275,5 +301,5 @@ export type WorkspacePurged = Message<"sandgate.sandbox.v1.WorkspacePurged"> & {
  * Use `create(WorkspacePurgedSchema)` to create a new message.
  */
 export const WorkspacePurgedSchema: GenMessage<WorkspacePurged> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 9);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 10);
 
