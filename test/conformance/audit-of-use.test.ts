@@ -113,7 +113,7 @@ describe.runIf(await requireSandboxHost())("the audit log of what is done in a s
     const requests = [await extend({ ttl_seconds: 600, shorten: true }), await extend({ ttl_seconds: 900 })];
     for (const request of requests) expectStatus(request, 200);
     // It ends later already.
-    expectStatus(await extend({ ttl_seconds: 30 }), 200);
+    expectStatus(await extend({ ttl_seconds: 60 }), 200);
     const about = { action: "sandbox.extend", target: { type: "sandbox", id }, outcome: "success", count: 1 };
     await expect
       .poll(() => used(id))
