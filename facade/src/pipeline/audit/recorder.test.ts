@@ -27,18 +27,25 @@ let problem: Error | undefined;
 let clock: number;
 /** How far the time of day was set back. */
 let setBackMs: number;
+/** Runs during the next call that finds users. */
+let whileFinding: (() => void) | undefined;
 
 beforeEach(() => {
   entries = [];
   problem = undefined;
   clock = Date.UTC(2026, 0, 1);
   setBackMs = 0;
+  whileFinding = undefined;
   recorder = createAuditRecorder({
     async store(added) {
       if (problem) throw problem;
       entries.push(...added);
     },
-    findUserIds: async (names) => new Map(names.includes("ann@example.com") ? [["ann@example.com", "ann"]] : []),
+    async findUserIds(names) {
+      whileFinding?.();
+      whileFinding = undefined;
+      return new Map(names.includes("ann@example.com") ? [["ann@example.com", "ann"]] : []);
+    },
     metrics: createMetrics(),
     now: () => new Date(clock - setBackMs),
     monotonic: () => clock,
@@ -110,6 +117,23 @@ test("failed sign-ins are an account's, whatever the addresses; those of nobody 
     { target: undefined, address: "192.0.2.9", count: 1 },
   ]);
   expect(JSON.stringify(entries)).not.toMatch(/hunter2|nobody|example/);
+});
+
+test("failed sign-ins that come while users are found are an account's too, and each is counted once", async () => {
+  const nobodys = { ...failedSignIn, username: "nobody", address: "192.0.2.9" };
+  recorder.recordAction(nobodys);
+  whileFinding = () => {
+    for (const username of ["else", "another"]) recorder.recordAction({ ...nobodys, username });
+    recorder.recordAction(failedSignIn);
+  };
+  await pass(2);
+  const found = [
+    { target: undefined, address: "192.0.2.9", count: 3 },
+    { target: { type: "user", id: "ann" }, address: "192.0.2.1", count: 1 },
+  ];
+  expect(entries).toMatchObject(found);
+  await pass(60);
+  expect(entries).toMatchObject(found);
 });
 
 test("a flood is counted in few entries, and nobody's flood hides what others do", async () => {

@@ -166,10 +166,10 @@ export function createAuditRecorder(o: {
     return overflow.groups.get(alike) ?? begin(overflow, alike, nobodys);
   }
 
+  const namedGroups = (window: Window) => [...window.groups].filter(([, { username }]) => username !== undefined);
+
   /** Finds the users of the names. Attempts with names that nobody has are counted by network. */
-  async function resolveUsernames(window: Window): Promise<void> {
-    const named = [...window.groups].filter(([, { username }]) => username !== undefined);
-    if (named.length === 0) return;
+  async function resolveUsernames(window: Window, named: readonly [key: string, Group][]): Promise<void> {
     const ids = await o.findUserIds([...new Set(named.flatMap(([, { username = "" }]) => username))]);
     for (const [key, group] of named) {
       const id = ids.get(group.username ?? "");
@@ -216,7 +216,10 @@ export function createAuditRecorder(o: {
 
   async function flush(isLast: boolean): Promise<void> {
     for (const [kind, window] of windows) {
-      await resolveUsernames(window);
+      // More may be recorded during each call, and no name may be left when entries are taken.
+      for (let named = namedGroups(window); named.length > 0; named = namedGroups(window)) {
+        await resolveUsernames(window, named);
+      }
       const isOver = isLast || monotonic() >= window.endsAt;
       waiting.push(...takeEntries(window, isOver));
       if (!isOver) continue;
