@@ -27,6 +27,11 @@ export interface ImageStepOptions {
 
 /** How many pulls of one workspace run at once, so that no tenant delays the others: a pull may take minutes. */
 const pullLimits = { perKey: 4 };
+/**
+ * What an attempt may take even once the time for the pull is over, since the platform itself may have been away until
+ * then: long enough for image-registry and the engine to say what is wrong.
+ */
+const shortestAttemptMs = 60_000;
 
 /**
  * Makes the step that brings a sandbox's image to the engine, and saves its pinned reference. It returns undefined when
@@ -41,12 +46,12 @@ export function createImageStep(
 
   /** Undefined: the pull took too long. */
   async function pullFromRegistry(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage | undefined> {
-    const leftMs = Math.max(1, sandbox.createdAt.getTime() + pullTimeoutMs - Date.now());
-    const timeout = AbortSignal.timeout(leftMs);
+    const leftMs = sandbox.createdAt.getTime() + pullTimeoutMs - Date.now();
+    const timeout = AbortSignal.timeout(Math.max(leftMs, Math.min(pullTimeoutMs, shortestAttemptMs)));
     const either = AbortSignal.any([signal, timeout]);
     const onProgress = ({ downloadedBytes }: PullProgress) => {
-      // A later outage has all of its own time.
-      if (downloadedBytes > 0) o.retries.markUp(sandbox.id, "registry");
+      // A later outage has all of its own time, as long as there is time for the pull.
+      if (downloadedBytes > 0 && leftMs > 0) o.retries.markUp(sandbox.id, "registry");
     };
     try {
       return await limitPulls(sandbox.workspaceId, () => o.pullImage(sandbox, either, onProgress), either);

@@ -76,6 +76,40 @@ test("a pull that takes too long fails with its own reason", async () => {
   await reaches(await provision(), "failed", "pull_timeout");
 });
 
+/** A pull of 20 ms that ends with this error, if any; it can be cut. */
+async function pullFor20Ms(signal: AbortSignal, error?: DomainError) {
+  await delay(20, undefined, { signal });
+  if (error) throw error;
+  return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
+}
+
+const anHourAgo = () => new Date(Date.now() - 3_600_000);
+
+test("a sandbox for which the platform was away for longer than a pull may take is pulled nevertheless", async () => {
+  let tries = 0;
+  await start({
+    async pullImage(_sandbox, signal) {
+      tries += 1;
+      return pullFor20Ms(signal, tries === 1 ? new DomainError("RUNTIME_UNAVAILABLE", "No room.") : undefined);
+    },
+  });
+  await reaches(await provision({ acceptedAt: anHourAgo() }), "ready");
+});
+
+test.each([
+  ["RUNTIME_UNAVAILABLE", "runtime_unavailable"],
+  ["REGISTRY_UNREACHABLE", "registry_unreachable"],
+] as const)("once the time for the pull is over, %s that lasts fails a sandbox with %s", async (error, reason) => {
+  holdClock();
+  await start({
+    async pullImage(_sandbox, signal, onProgress) {
+      onProgress({ downloadedBytes: 1, totalBytes: 100 });
+      return pullFor20Ms(signal, new DomainError(error, "No answer.")).finally(passMinute);
+    },
+  });
+  await reaches(await provision({ acceptedAt: anHourAgo() }), "failed", reason);
+});
+
 test.each([
   [new DomainError("RUNTIME_UNAVAILABLE", "No room.", { cause: new Error("/data is full") }), "No room."],
   [new Error("EACCES: mkdir '/data/pulls'"), "The sandbox can't be started."],
@@ -342,11 +376,14 @@ test("waits for a place to run, and for a registry, for as long as the settings 
   }
 });
 
-test("the time before the container was asked for is none that it waited for a place to run", async () => {
-  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 3_600_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+test.each<NonNullable<typeof engine.starting>>([
+  { problem: { reason: "unschedulable", message: "0/1 nodes", isFinal: false } },
+  {},
+])("the time before the container was asked for is none that it took to run (%j)", async (starting) => {
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
   await start({ limits: { ...limits, schedulingTimeoutMs: 60_000 } });
-  engine.starting = { problem: { reason: "unschedulable", message: "0/1 nodes", isFinal: false } };
-  const id = await provision({ acceptedAt: new Date(Date.now() - 600_000) });
+  engine.starting = starting;
+  const id = await provision({ acceptedAt: anHourAgo() });
   await until(() => expect(engine.specs).not.toHaveLength(0));
   engine.starting = undefined;
   reconciler.wake(id);

@@ -35,6 +35,8 @@ export interface ScriptedEngine extends RuntimeLifecycle {
 /** Nothing runs, and all goes well until a test says otherwise. */
 export function createScriptedEngine(): ScriptedEngine {
   let changed = (_id: string | undefined) => {};
+  /** When each container that is on its way was asked for first. */
+  const askedAt = new Map<string, Date>();
   const up = () => {
     if (engine.down) throw new DomainError("RUNTIME_UNAVAILABLE", "The engine is down.");
   };
@@ -87,7 +89,9 @@ export function createScriptedEngine(): ScriptedEngine {
       const { sandboxId } = spec;
       if (engine.starting) {
         if (engine.starting.problem?.isFinal) throw new SandboxRefused(engine.starting.problem);
-        return { sandboxId, phase: "created", createdAt: new Date(), ...engine.starting };
+        const createdAt = askedAt.get(sandboxId) ?? new Date();
+        askedAt.set(sandboxId, createdAt);
+        return { sandboxId, phase: "created", createdAt, ...engine.starting };
       }
       const known = engine.objects.get(sandboxId);
       if (known) return known;

@@ -85,7 +85,8 @@ export function createStartDelays({ retries, limits }: { retries: Retries; limit
       const isUnschedulable = problem?.reason === "unschedulable";
       if (!isUnreachable) retries.markUp(id, "registry");
       if (!isUnschedulable) retries.markUp(id, "scheduler");
-      const waitedMs = Date.now() - createdAt.getTime();
+      // Before there was a container, it was the platform that may have been away.
+      const waitedMs = Date.now() - Math.max(createdAt.getTime(), waitsSince.getTime());
       if (
         waitedMs >= startTimeoutMs ||
         // Scheduling and the pull each have their own time.
