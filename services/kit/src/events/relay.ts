@@ -4,7 +4,7 @@ import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { createWakeup } from "../base/wakeup.ts";
-import type { OutboxStore, StagedEvent, WaitingEvent } from "../storage/outbox-store.ts";
+import { type OutboxStore, refusedRetry, type StagedEvent, type WaitingEvent } from "../storage/outbox-store.ts";
 import type { EventBus } from "./bus.ts";
 
 export interface Relay {
@@ -20,8 +20,6 @@ const renewMs = leaseMs / 3;
 /** How many events are published, or marked unsent again, together. */
 const batchSize = 128;
 const retry = { firstMs: 200, lastMs: 5_000 };
-/** The delays between attempts to publish an event that the bus refuses. */
-const refusedRetry = { firstMs: 200, lastMs: 60_000 };
 
 /**
  * Publishes the unsent events of the outbox. Commits wake it. One replica at a time publishes, and only one that can

@@ -6,6 +6,7 @@ import {
   type IndexDescription,
   MongoServerError,
 } from "mongodb";
+import { addMs } from "../base/time.ts";
 import {
   addRecordUsage,
   type IdempotencyRecord,
@@ -15,7 +16,7 @@ import {
   type RecordUsage,
 } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
-import { maxCountedEvents, type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
+import { maxCountedEvents, type OutboxStore, refusedRetry, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
 import type { SealedValues } from "./sealed-values.ts";
 import { headOf } from "./sealing.ts";
 
@@ -279,11 +280,14 @@ export function createOutboxStore(
     async unsent(limit) {
       const waiting = await outbox.find(neverRefused).sort({ stagedAt: 1 }).limit(limit).toArray();
       const isFull = waiting.length === limit;
+      const now = new Date();
+      // What is due later than after the longest delay was refused before the clock was set back.
+      const isDue = [{ retryAt: { $lte: now } }, { retryAt: { $gt: addMs(now, refusedRetry.lastMs) } }];
       // A limit of 0 means no limit to MongoDB.
       const due = isFull
         ? []
         : await outbox
-            .find({ unsent: true, retryAt: { $lte: new Date() } })
+            .find({ unsent: true, $or: isDue })
             .sort({ retryAt: 1 })
             .limit(limit - waiting.length)
             .toArray();

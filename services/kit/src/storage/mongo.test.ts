@@ -219,6 +219,17 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       expect((await outbox.unsent(10)).map(({ refusals }) => refusals)).toEqual([0, 0, 0]);
     });
 
+    test("gives what the bus has refused without a long wait when the clock was set back meanwhile", async () => {
+      const database = await open();
+      const { outbox } = database;
+      await stage(database, "refused before", "refused since");
+      const [before, since] = await outbox.unsent(10);
+      const now = Date.now();
+      await outbox.postpone([{ id: before?.id ?? "", until: new Date(now + 3_600_000) }]);
+      await outbox.postpone([{ id: since?.id ?? "", until: new Date(now + 60_000) }]);
+      expect((await outbox.unsent(10)).map(({ subject }) => subject)).toEqual(["refused before"]);
+    });
+
     test("gives again what another bus got", async () => {
       const database = await open();
       const { outbox } = database;

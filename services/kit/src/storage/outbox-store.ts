@@ -51,5 +51,8 @@ export interface OutboxStore {
   onStaged(listener: () => void): () => void;
 }
 
+/** The delays between attempts to publish an event that the bus refuses. */
+export const refusedRetry = { firstMs: 200, lastMs: 60_000 };
+
 /** How long a sent event is kept, so that it can be published again on a recreated bus. */
 export const sentKeptMs = 7 * 24 * 60 * 60 * 1000;

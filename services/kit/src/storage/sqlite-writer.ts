@@ -149,9 +149,11 @@ function migrate(db: DatabaseSync, data: WriterData): void {
   const missing = Object.entries(scopes).flatMap(([scope, migrations]) => {
     const version = versionOf(scope);
     if (version > migrations.length) {
+      const known = `${scopes.kit?.length}.${scopes.service?.length}`;
       throw new Error(
         `${data.file} was written by a newer version of Sandgate (${scope} schema ${version}, this version knows ${migrations.length}): ` +
-          "start that version, or restore the copy made before its migration",
+          "start that version, or restore a backup from before it. The copy made before its migration has nothing of what came later: " +
+          `to go back to it, delete ${data.file}-wal and ${data.file}-shm, then rename the newest ${data.file}.v${known}*.bak to ${data.file}`,
       );
     }
     return migrations.slice(version).map((step, index) => ({ scope, step, version: version + index + 1 }));

@@ -281,6 +281,20 @@ test("commits that stage events wake listeners until they leave", async () => {
   expect(staged).toBe(1);
 });
 
+test("what the bus has refused doesn't wait long when the clock was set back meanwhile", async () => {
+  const { outbox, write } = await open();
+  const events = ["before", "since", "due"].map((id) => ({ id, subject: "s", bytes: new Uint8Array([1]) }));
+  await write.addNote("note", { events });
+  const now = Date.now();
+  await outbox.postpone([
+    { id: "before", until: new Date(now + 3_600_000) },
+    { id: "since", until: new Date(now + 60_000) },
+    { id: "due", until: new Date(now) },
+  ]);
+  expect((await outbox.unsent(10)).map(({ id }) => id)).toEqual(["due", "before"]);
+  expect((await outbox.unsent(1)).map(({ id }) => id)).toEqual(["due"]);
+});
+
 test("leases are listed as free until they are held, and again once they are released or over", async () => {
   const { leases } = await open();
   await leases.acquire(["one"], "a", 60_000);

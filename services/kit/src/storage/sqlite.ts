@@ -5,7 +5,7 @@ import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
 import type { IdempotencyRecord, IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
-import { maxCountedEvents, type OutboxStore, type WaitingEvent } from "./outbox-store.ts";
+import { maxCountedEvents, type OutboxStore, refusedRetry, type WaitingEvent } from "./outbox-store.ts";
 import type { Queries } from "./queries.ts";
 import type { SealedValues } from "./sealed-values.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
@@ -129,12 +129,13 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
       async unsent(limit) {
         const columns = "SELECT id, subject, bytes, refusals FROM kit_outbox WHERE sent_at IS NULL";
         const waiting = read.all<WaitingEvent>(`${columns} AND retry_at IS NULL ORDER BY staged_at LIMIT ?`, limit);
-        const due = read.all<WaitingEvent>(
-          `${columns} AND retry_at <= ? ORDER BY retry_at LIMIT ?`,
-          Date.now(),
-          limit - waiting.length,
-        );
-        return [...waiting, ...due];
+        const free = limit - waiting.length;
+        const readDue = (condition: string, at: number) =>
+          read.all<WaitingEvent>(`${columns} AND ${condition} ORDER BY retry_at LIMIT ?`, at, free);
+        const now = Date.now();
+        // What is due later than after the longest delay was refused before the clock was set back.
+        const due = [...readDue("retry_at <= ?", now), ...readDue("retry_at > ?", now + refusedRetry.lastMs)];
+        return [...waiting, ...due].slice(0, limit);
       },
       postpone: (refused) => kit.postpone(refused),
       markSent: (ids, bus) => kit.markSent(ids, bus),
