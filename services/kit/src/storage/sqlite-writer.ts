@@ -149,7 +149,7 @@ function migrate(db: DatabaseSync, data: WriterData): void {
   const missing = Object.entries(scopes).flatMap(([scope, migrations]) => {
     const version = versionOf(scope);
     if (version > migrations.length) {
-      const known = `${scopes.kit?.length}.${scopes.service?.length}`;
+      const known = `${kitMigrations.length}.${data.migrations.length}`;
       throw new Error(
         `${data.file} was written by a newer version of Sandgate (${scope} schema ${version}, this version knows ${migrations.length}): ` +
           "start that version, or restore a backup from before it. The copy made before its migration has nothing of what came later: " +
