@@ -10,7 +10,7 @@ import type { PodRequests } from "./pod-requests.ts";
 import type { SecretContent } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 import type { PullSecrets } from "./pull-secrets.ts";
-import { hasEnded, isGone, isNews } from "./states.ts";
+import { hasEnded, isGone, isNews, mayLackSecret } from "./states.ts";
 
 /**
  * Besides the time that a stop gives, how long a kubelet may take to report the end: until the pod is overdue
@@ -181,11 +181,12 @@ function createEnsure(o: KubernetesLifecycleOptions): (spec: RuntimeSpec) => Pro
       if (seen.phase === "running") await requests.settle(pod, spec);
       // The kubelet must probe the port that is meant.
       if (seen.isReady && pod.readinessPort !== spec.readinessPort) return { ...seen, isReady: false };
-      if (!seen.problem?.isFinal) return seen;
-      const isRefused = seen.problem.reason === "image_pull_unauthorized" && pod.hasPullSecret && !pod.deletionAt;
-      if (isRefused && (await pullSecrets.restore(pod, () => findContent(spec))))
-        return { ...seen, problem: { ...seen.problem, isFinal: false } };
-      throw new SandboxRefused(seen.problem);
+      const { problem } = seen;
+      if (!problem) return seen;
+      const isRestored =
+        mayLackSecret(pod, problem) && !pod.deletionAt && (await pullSecrets.restore(pod, () => findContent(spec)));
+      if (problem.isFinal && !isRestored) throw new SandboxRefused(problem);
+      return { ...seen, problem: { ...problem, isFinal: false } };
     } catch (error) {
       throw toRuntimeUnavailable(error);
     }

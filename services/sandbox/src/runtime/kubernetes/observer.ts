@@ -2,7 +2,7 @@ import type { Api } from "@sandgate/kubernetes-api/api";
 import type { Observation } from "../lifecycle.ts";
 import type { Pod } from "./pod.ts";
 import type { PodEvents } from "./pod-events.ts";
-import { evictionOf, observationOf } from "./states.ts";
+import { evictionOf, observationOf, setupProblemOf } from "./states.ts";
 
 /** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
 const minUptimeMs = 2_000;
@@ -42,9 +42,7 @@ export function createObserver({ api, events }: { api: Pick<Api, "clockAheadMs">
     if (seen.problem || !scheduledAt || isSetUp !== false) return seen;
     if (now().getTime() - scheduledAt.getTime() < slowSetupMs) return seen;
     const last = (await events.read(pod, ["FailedMount", "FailedCreatePodSandBox"], slowSetupMs)).at(-1);
-    if (last === undefined) return seen;
-    const message = "The node can't set the sandbox up.";
-    return { ...seen, problem: { reason: "node_error", message, detail: last, isFinal: false } };
+    return last === undefined ? seen : { ...seen, problem: setupProblemOf(last) };
   }
 
   return {

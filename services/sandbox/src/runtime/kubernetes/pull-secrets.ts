@@ -19,9 +19,9 @@ export interface PullSecrets {
   /** Creates a pod's Secret. Throws SandboxRefused where the cluster refuses it. */
   give(pod: Pod, content: SecretContent): Promise<void>;
   /**
-   * Creates the Secret of a pod whose pull was refused, if somebody has deleted it. The kubelet pulls without a Secret
-   * then, and also when it doesn't receive an existing one in time. Resolves true when the kubelet is going to try
-   * again with it.
+   * Creates the Secret of a pod whose pull was refused or whose variables aren't found, if somebody has deleted it. The
+   * kubelet pulls without a Secret then, and also when it doesn't receive an existing one in time. Resolves true when
+   * the kubelet is going to try again with it.
    */
   restore(pod: Pod, findContent: () => Promise<SecretContent>): Promise<boolean>;
   remove(pod: Pod): Promise<void>;
@@ -59,7 +59,7 @@ export function createPullSecrets(o: {
       if (restoredAt !== undefined) return performance.now() - restoredAt < repullMs;
       const { sandboxId } = pod;
       if (await make(pod, await findContent())) {
-        logger.warn({ sandboxId }, "the Secret of an image pull was deleted, and is created again");
+        logger.warn({ sandboxId }, "a pod's Secret was deleted before its container ran, and is created again");
       } else {
         const missed = await events.read(pod, ["FailedToRetrieveImagePullSecret"]);
         if (missed.length === 0) return false;

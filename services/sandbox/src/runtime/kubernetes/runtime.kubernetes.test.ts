@@ -273,6 +273,27 @@ test("a pull that is refused is final, unless its node had not got the Secret ye
   await expect.poll(() => runtime.ensure(secretSpec).catch((error) => error.failure)).toMatchObject({ reason });
 });
 
+test("a Secret that a node doesn't find for a sandbox's variables is made again, and the sandbox waits for it", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  const withEnv = { ...spec, env: { names: ["A"], find: async () => ({ A: "1" }) } };
+  await runtime.ensure(withEnv);
+  server.objects.delete(secret);
+  server.update(path, (pod) => {
+    const waiting = { reason: "CreateContainerConfigError", message: 'secret "sandgate-s1" not found' };
+    pod.spec.nodeName = "node1";
+    pod.status = { phase: "Pending", containerStatuses: [{ name: "sandbox", state: { waiting } }] };
+  });
+  await until(async () => {
+    expect(await runtime.ensure(withEnv)).toMatchObject({ problem: { reason: "node_error", isFinal: false } });
+    expect(server.objects.get(secret)).toMatchObject({ stringData: { A: "1" } });
+  });
+  await provision(server, runtime, withEnv);
+  expect(server.objects.has(secret)).toBe(false);
+});
+
 test("touches no other pod that has the name meanwhile", async ({ server, open }) => {
   const runtime = open();
   await provision(server, runtime, spec);

@@ -399,19 +399,16 @@ describe("what keeps a container from running", () => {
         "container_config_error",
         true,
       ],
-      [
-        waiting("CreateContainerConfigError", "failed to sync secret cache: timed out waiting"),
-        "container_config_error",
-        false,
-      ],
+      [waiting("CreateContainerConfigError", "failed to sync secret cache: timed out waiting"), "node_error", false],
       [
         waiting(
           "CreateContainerConfigError",
           "services have not yet been read at least once, cannot construct envvars",
         ),
-        "container_config_error",
+        "node_error",
         false,
       ],
+      [waiting("CreateContainerConfigError", 'secret "sandgate-s1" not found'), "node_error", false],
       [waiting("InvalidImageName", "couldn't parse"), "image_invalid", true],
       [waiting("ErrImageNeverPull", "not present with pull policy of Never"), "image_invalid", true],
       [waiting("SignatureValidationFailed", "Source image rejected: no signature"), "image_invalid", true],

@@ -230,16 +230,8 @@ function problemOf(pod: Pod): Observation["problem"] {
     case "ErrImageNeverPull":
     case "SignatureValidationFailed":
       return { reason: "image_invalid", message: "The image can't be used.", detail, isFinal: true };
-    case "CreateContainerConfigError": {
-      const asRoot = /runAsNonRoot/i.test(detail) ? ": the cluster demands an image with a numeric user, not root" : "";
-      return {
-        reason: "container_config_error",
-        message: `The container can't be set up${asRoot}.`,
-        detail,
-        // The kubelet's own caches may be late, above all after its start.
-        isFinal: !/timed out|failed to sync|not yet been read/i.test(detail),
-      };
-    }
+    case "CreateContainerConfigError":
+      return configProblemOf(detail);
     case "CreateContainerError":
     case "RunContainerError":
     case "PreCreateHookError":
@@ -248,6 +240,34 @@ function problemOf(pod: Pod): Observation["problem"] {
     default:
       return undefined;
   }
+}
+
+/** A Secret that the kubelet doesn't find, in its own words or in the API server's. */
+const missingSecret = /secrets? "[^"]+" not found/i;
+/** The kubelet's own caches may be late, above all after its start. */
+const lateCache = /timed out|failed to sync|not yet been read/i;
+
+/** Why a kubelet can't configure a container: its image breaks a rule, unless the kubelet itself lacks something. */
+function configProblemOf(detail: string): NonNullable<Observation["problem"]> {
+  if (missingSecret.test(detail) || lateCache.test(detail)) return setupProblemOf(detail);
+  const asRoot = /runAsNonRoot/i.test(detail) ? ": the cluster demands an image with a numeric user, not root" : "";
+  return {
+    reason: "container_config_error",
+    message: `The container can't be set up${asRoot}.`,
+    detail,
+    isFinal: true,
+  };
+}
+
+/** A node lacks what it needs for a sandbox, and may get it. */
+export function setupProblemOf(detail: string): NonNullable<Observation["problem"]> {
+  return { reason: "node_error", message: "The node can't set the sandbox up.", detail, isFinal: false };
+}
+
+/** Whether the pod's Secret may be missing. */
+export function mayLackSecret({ hasPullSecret }: Pod, problem: NonNullable<Observation["problem"]>): boolean {
+  if (problem.reason === "image_pull_unauthorized") return hasPullSecret;
+  return problem.reason === "node_error" && missingSecret.test(problem.detail ?? "");
 }
 
 /**
