@@ -382,7 +382,7 @@ describe("administration", () => {
     await signedIn();
   });
 
-  test("deletes a user, who is announced; the last operator stays", async () => {
+  test("deletes a user, who is announced; the last operator stays enabled", async () => {
     const { id: own, call } = await operator();
     const id = await createUser();
     const deleted: string[] = [];
@@ -396,8 +396,12 @@ describe("administration", () => {
     await consumption.stop();
     await expect(identity.deleteUser({ userId: id }, call())).rejects.toMatchObject({ reason: "NOT_FOUND" });
     await expect(identity.deleteUser({ userId: own }, call())).rejects.toMatchObject({ reason: "CONFLICT" });
+    // One whom the first operator has disabled meanwhile.
+    const user = { id: newId(), credential: "session" as const, credentialId: newId(), operator: true };
+    const disabling = identity.setUserDisabled({ userId: own, disabled: true }, asFacade({ requestId: newId(), user }));
+    await expect(disabling).rejects.toMatchObject({ reason: "CONFLICT" });
     const { users } = await identity.listUsers({}, call());
-    expect(users).toMatchObject([{ id: own, operator: true }]);
+    expect(users).toMatchObject([{ id: own, operator: true, disabled: false }]);
   });
 
   test("a command on the server's machine makes a verified user an operator, after whom the first one can go", async () => {

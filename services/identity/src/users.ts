@@ -5,8 +5,8 @@
 import { askAdminServer, socketUsage } from "@sandgate/kit/process/admin-client";
 
 const usage = `Changes a user of the platform, given by the name with which the user signs in.
-  make-operator <username>         gives a user whose address is verified an operator's rights, from the next sign-in
-                                   or refresh on
+  make-operator <username>         gives an enabled user whose address is verified an operator's rights, from the
+                                   next sign-in or refresh on
   remove-second-factor <username>  removes the user's second factor and ends the user's sessions; a mail tells the user
 ${socketUsage}`;
 

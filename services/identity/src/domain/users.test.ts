@@ -7,9 +7,9 @@ test("user names are compared without case and in one Unicode form", () => {
   expect(usernameKey("ann@example.com")).not.toBe(usernameKey("anna@example.com"));
 });
 
-test("an operator is the last one when there is no other", () => {
+test("an operator is the last one when there is no other who isn't disabled", () => {
   const user = { id: "root", username: "root", verified: true, disabled: false, createdAt: new Date(0) };
-  expect(isLastOperator({ ...user, operator: true }, 1)).toBe(true);
-  expect(isLastOperator({ ...user, operator: true }, 2)).toBe(false);
-  expect(isLastOperator({ ...user, operator: false }, 1)).toBe(false);
+  expect(isLastOperator({ ...user, operator: true }, false)).toBe(true);
+  expect(isLastOperator({ ...user, operator: true }, true)).toBe(false);
+  expect(isLastOperator({ ...user, operator: false }, false)).toBe(false);
 });

@@ -39,9 +39,12 @@ export interface FirstOperator {
   events: readonly StagedEvent[];
 }
 
-/** The last operator's account can't be deleted: without one the next start would create another. */
-export function isLastOperator({ operator }: User, operators: number): boolean {
-  return operator && operators < 2;
+/**
+ * The last operator's account can't be deleted or disabled, since nobody would be left to enable another. `hasOther`:
+ * whether there is another operator who isn't disabled.
+ */
+export function isLastOperator({ operator }: User, hasOther: boolean): boolean {
+  return operator && !hasOther;
 }
 
 /** The operator's name on one machine when no other is set. It is no deliverable address and needs no verification. */

@@ -71,7 +71,7 @@ export function describeUsers(open: () => Promise<IdentityStore>): void {
       await store.apiTokens.create(apiToken(ann, "token"), 0, undefined, []);
       const changed = await store.users.setDisabled(ann, true, at(0), []);
       expect(changed).toMatchObject({ user: { id: ann, disabled: true }, endedSessionIds: [anns.id] });
-      expect((await store.users.setDisabled(ann, true, at(1), []))?.endedSessionIds).toEqual([]);
+      expect(await store.users.setDisabled(ann, true, at(1), [])).toMatchObject({ endedSessionIds: [] });
       for (const passwordHash of ["hash", undefined]) {
         expect(await store.sessions.create(session(ann, "another", { passwordHash }))).toBe(false);
       }
@@ -79,7 +79,7 @@ export function describeUsers(open: () => Promise<IdentityStore>): void {
       expect(await rotate(store, "bob's", "next", at(0))).toMatchObject({ outcome: "refreshed" });
       expect(await store.apiTokens.find(hashSecret("token"))).toBeUndefined();
       expect((await store.users.findAccount({ id: ann }))?.user.disabled).toBe(true);
-      expect((await store.users.setDisabled(ann, false, at(2), []))?.user.disabled).toBe(false);
+      expect(await store.users.setDisabled(ann, false, at(2), [])).toMatchObject({ user: { disabled: false } });
       expect(await store.apiTokens.find(hashSecret("token"))).toBeDefined();
       expect(await store.sessions.create(session(ann, "another"))).toBe(true);
       expect(await store.users.setDisabled(newId(), true, at(0), [])).toBeUndefined();
@@ -93,7 +93,8 @@ export function describeUsers(open: () => Promise<IdentityStore>): void {
         if (await store.sessions.create(next)) started.push(next.id);
       });
       const [changed] = await Promise.all([store.users.setDisabled(ann, true, at(0), []), ...starting]);
-      expect(changed?.endedSessionIds.toSorted()).toEqual(started.toSorted());
+      const ended = typeof changed === "object" ? changed.endedSessionIds : undefined;
+      expect(ended?.toSorted()).toEqual(started.toSorted());
     });
 
     test("a deleted user is gone with sessions, tokens, links and mails, and the name is free", async () => {
@@ -126,23 +127,52 @@ export function describeUsers(open: () => Promise<IdentityStore>): void {
       await store.registrations.register(unverified);
       const make = (id: string) => store.users.makeOperator(id, [event("made operator")]);
       const told = async () => (await subjectsOf(store)).filter((subject) => subject === "made operator").length;
-      for (const id of [unverified.id, newId()]) expect(await make(id)).toBeUndefined();
+      const disabled = await createUser(store, "eve@example.com");
+      await store.users.setDisabled(disabled, true, at(0), []);
+      for (const id of [unverified.id, disabled, newId()]) expect(await make(id)).toBeUndefined();
       expect(await told()).toBe(0);
       const ann = await createUser(store);
       for (let time = 0; time < 2; time++) {
         expect(await make(ann)).toMatchObject({ id: ann, operator: true });
       }
       expect(await told()).toBe(2);
-      expect(await store.users.find([unverified.id], [])).toMatchObject([{ operator: false }]);
+      for (const id of [unverified.id, disabled])
+        expect(await store.users.find([id], [])).toMatchObject([{ operator: false }]);
       expect(await store.users.delete(operator.user.id, [], at(0))).toEqual([]);
       expect(await store.users.delete(ann, [], at(0))).toBe("last_operator");
     });
 
-    test("the last operator stays", async () => {
-      const operator = firstOperator("admin@localhost");
-      await store.users.createFirstOperator(operator);
-      expect(await store.users.delete(operator.user.id, [], at(0))).toBe("last_operator");
-      expect(await store.users.hasOperator()).toBe(true);
+    test("the last operator stays, and stays enabled", async () => {
+      const { user } = firstOperator("admin@localhost");
+      await store.users.createFirstOperator({ user, events: [] });
+      const stays = async () => {
+        expect(await store.users.delete(user.id, [event("deleted")], at(0))).toBe("last_operator");
+        expect(await store.users.setDisabled(user.id, true, at(0), [event("disabled")])).toBe("last_operator");
+        expect(await store.users.find([user.id], [])).toMatchObject([{ operator: true, disabled: false }]);
+      };
+      await stays();
+      const ann = await createUser(store);
+      await store.users.makeOperator(ann, []);
+      await store.users.setDisabled(ann, true, at(0), []);
+      await stays();
+      expect((await subjectsOf(store)).filter((subject) => subject !== "created")).toEqual([]);
+      await store.users.setDisabled(ann, false, at(0), []);
+      expect(await store.users.delete(user.id, [], at(0))).toEqual([]);
+    });
+
+    test("of operators who disable or delete each other at once, one stays enabled", async () => {
+      const { user } = firstOperator("admin@localhost");
+      await store.users.createFirstOperator({ user, events: [] });
+      const ann = await createUser(store);
+      await store.users.makeOperator(ann, []);
+      const outcomes = await Promise.all([
+        store.users.setDisabled(user.id, true, at(0), []),
+        store.users.setDisabled(ann, true, at(0), []),
+        store.users.delete(user.id, [], at(0)),
+        store.users.delete(ann, [], at(0)),
+      ]);
+      expect(outcomes).toContain("last_operator");
+      expect((await store.users.find([user.id, ann], [])).filter(({ disabled }) => !disabled)).toHaveLength(1);
     });
   });
 }

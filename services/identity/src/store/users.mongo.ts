@@ -46,6 +46,16 @@ export async function markVerified(
   await users.updateOne({ _id: userId }, { $set: { verifiedAt: now.getTime() }, $inc: { version: 1 } }, { session });
 }
 
+async function isLast(collections: Collections, tx: MongoTransaction, user: User): Promise<boolean> {
+  if (!user.operator) return false;
+  await takeTurn(collections, tx, "operators");
+  const other = await collections.users.findOne(
+    { operator: true, disabledAt: { $exists: false }, _id: { $ne: user.id } },
+    { session: tx.session, projection: { _id: 1 } },
+  );
+  return isLastOperator(user, other !== null);
+}
+
 export async function deleteUser(
   collections: Collections,
   tx: MongoTransaction,
@@ -57,11 +67,7 @@ export async function deleteUser(
   const { session } = tx;
   const account = await readAccount(collections, { id: userId }, tx);
   if (!account) return undefined;
-  if (account.user.operator) {
-    await takeTurn(collections, tx, "operators");
-    const operators = await users.countDocuments({ operator: true }, { session });
-    if (isLastOperator(account.user, operators)) return "last_operator";
-  }
+  if (await isLast(collections, tx, account.user)) return "last_operator";
   for (const collection of ofUsers) await collection.deleteMany({ userId }, { session });
   await users.deleteOne({ _id: userId }, { session });
   await tx.publish(events);
@@ -109,7 +115,7 @@ export function createUsers({ db, write }: MongoDatabase): Users {
     makeOperator: (userId, events) =>
       write(async (tx) => {
         const found = await users.findOneAndUpdate(
-          { _id: userId, verifiedAt: { $exists: true } },
+          { _id: userId, verifiedAt: { $exists: true }, disabledAt: { $exists: false } },
           { $set: { operator: true }, $inc: { version: 1 } },
           { session: tx.session, returnDocument: "after" },
         );
@@ -120,6 +126,9 @@ export function createUsers({ db, write }: MongoDatabase): Users {
 
     setDisabled: (userId, disabled, now, events) =>
       write(async (tx) => {
+        const account = await readAccount(collections, { id: userId }, tx);
+        if (!account) return undefined;
+        if (disabled && (await isLast(collections, tx, account.user))) return "last_operator";
         const disabledAt = { $ifNull: ["$disabledAt", now.getTime()] };
         const found = await users.findOneAndUpdate(
           { _id: userId },

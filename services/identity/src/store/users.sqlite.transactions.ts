@@ -64,11 +64,18 @@ const tablesOfUsers = [
   "recovery_codes",
 ];
 
+function isLast(tx: Transaction, user: User): boolean {
+  const other = tx.db.get(
+    "SELECT 1 FROM users WHERE operator = 1 AND disabled_at IS NULL AND id <> ? LIMIT 1",
+    user.id,
+  );
+  return isLastOperator(user, other !== undefined);
+}
+
 export const deleteUser: TransactionOf<Users["delete"]> = (tx, userId, events, now) => {
   const account = readAccount(tx.db, { id: userId });
   if (!account) return undefined;
-  const operators = tx.db.all("SELECT 1 FROM users WHERE operator = 1 LIMIT 2").length;
-  if (isLastOperator(account.user, operators)) return "last_operator";
+  if (isLast(tx, account.user)) return "last_operator";
   for (const table of tablesOfUsers) tx.db.run(`DELETE FROM ${table} WHERE user_id = ?`, userId);
   tx.db.run("DELETE FROM users WHERE id = ?", userId);
   tx.publish(events);
@@ -84,7 +91,7 @@ const createFirstOperator: TransactionOf<Users["createFirstOperator"]> = (tx, { 
 
 const makeOperator: TransactionOf<Users["makeOperator"]> = (tx, userId, events) => {
   const row = tx.db.get<UserRow>(
-    `UPDATE users SET operator = 1, version = version + 1 WHERE id = ? AND verified_at IS NOT NULL
+    `UPDATE users SET operator = 1, version = version + 1 WHERE id = ? AND verified_at IS NOT NULL AND disabled_at IS NULL
      RETURNING ${userColumns}`,
     userId,
   );
@@ -94,6 +101,9 @@ const makeOperator: TransactionOf<Users["makeOperator"]> = (tx, userId, events) 
 };
 
 const setUserDisabled: TransactionOf<Users["setDisabled"]> = (tx, userId, disabled, now, events) => {
+  const account = readAccount(tx.db, { id: userId });
+  if (!account) return undefined;
+  if (disabled && isLast(tx, account.user)) return "last_operator";
   const row = tx.db.get<UserRow>(
     `UPDATE users SET disabled_at = CASE WHEN ? THEN coalesce(disabled_at, ?) END, version = version + 1
      WHERE id = ? RETURNING ${userColumns}`,

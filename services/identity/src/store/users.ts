@@ -12,15 +12,18 @@ export interface Users {
   find(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
   /** Up to `limit` users after `before`, newest first; with a name that user alone. */
   list(usernameKey: string | undefined, limit: number, before: Cursor | undefined): Promise<User[]>;
-  /** Undefined: no such user with a verified address. */
+  /** Undefined: no such user with a verified address, or a disabled one. */
   makeOperator(userId: string, events: readonly StagedEvent[]): Promise<User | undefined>;
-  /** Disables the user and ends all sessions, whose ids it returns, or enables the user. Undefined: no such user. */
+  /**
+   * Disables the user and ends all sessions, whose ids it returns, or enables the user. Undefined: no such user. The
+   * last operator stays enabled (`isLastOperator`).
+   */
   setDisabled(
     userId: string,
     disabled: boolean,
     now: Date,
     events: readonly StagedEvent[],
-  ): Promise<{ user: User; endedSessionIds: string[] } | undefined>;
+  ): Promise<{ user: User; endedSessionIds: string[] } | "last_operator" | undefined>;
   /**
    * Deletes the user with all tokens and links, and ends all sessions, whose ids it returns. Undefined: no such user.
    * The last operator stays (`isLastOperator`).

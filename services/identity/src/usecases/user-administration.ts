@@ -40,13 +40,13 @@ export interface UserAdministration {
   find(ids: readonly string[], usernames: readonly string[]): Promise<User[]>;
   /** Ends all sessions of a user. */
   endSessions(call: Call, userId: string): Promise<void>;
-  /** Throws CONFLICT for the operator who asks. */
+  /** Throws CONFLICT for disabling the operator who asks or the last one. */
   setDisabled(call: Call, userId: string, disabled: boolean): Promise<User>;
   /** Throws CONFLICT for the last operator. */
   delete(call: Call, userId: string): Promise<void>;
   /** Revokes all API tokens of a user. */
   revokeApiTokens(call: Call, userId: string): Promise<void>;
-  /** Gives a user an operator's rights. Throws NOT_FOUND for no such user with a verified address. */
+  /** Gives a user an operator's rights. Throws NOT_FOUND for no such enabled user with a verified address. */
   makeOperator(username: string): Promise<User>;
 }
 
@@ -61,11 +61,7 @@ export function createUserAdministration(o: {
   async function deleteUser(call: Call, userId: string): Promise<void> {
     const ended = await store.users.delete(userId, [userDeleted(call, userId)], now());
     if (ended === undefined) throw userNotFound();
-    if (ended === "last_operator") {
-      throw new DomainError("CONFLICT", "This is the only operator account.", {
-        hint: "Make another user an operator first, with the command make-operator on the server's machine.",
-      });
-    }
+    if (ended === "last_operator") throw lastOperator();
     signalSessionsEnded(bus, ended);
     signalApiTokenRevoked(bus, userId);
   }
@@ -125,7 +121,8 @@ export function createUserAdministration(o: {
       }
       const events = [(disabled ? userDisabled : userEnabled)(call, userId)];
       const changed = await store.users.setDisabled(userId, disabled, now(), events);
-      if (!changed) throw userNotFound();
+      if (changed === undefined) throw userNotFound();
+      if (changed === "last_operator") throw lastOperator();
       signalSessionsEnded(bus, changed.endedSessionIds);
       // The facades forget the tokens that they remember.
       signalApiTokenRevoked(bus, userId);
@@ -144,7 +141,7 @@ export function createUserAdministration(o: {
       const found = await store.users.findAccount({ usernameKey: usernameKey(username) });
       const made =
         found && (await store.users.makeOperator(found.user.id, [userMadeOperator(undefined, found.user.id)]));
-      if (!made) throw new DomainError("NOT_FOUND", "There is no user of this name with a verified address.");
+      if (!made) throw new DomainError("NOT_FOUND", "There is no enabled user of this name with a verified address.");
       // The facades forget what rights the user's tokens had.
       signalApiTokenRevoked(bus, made.id);
       return made;
@@ -154,4 +151,10 @@ export function createUserAdministration(o: {
 
 function userNotFound(): DomainError {
   return new DomainError("NOT_FOUND", "There is no such user.", { hint: "Check the id against GET /admin/users." });
+}
+
+function lastOperator(): DomainError {
+  return new DomainError("CONFLICT", "This is the only operator account that is enabled.", {
+    hint: "Enable another operator or make one first, with the command make-operator on the server's machine.",
+  });
 }
