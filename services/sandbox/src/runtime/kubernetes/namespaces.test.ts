@@ -3,17 +3,26 @@ import { type Api, ApiError, type ApiRequest } from "@sandgate/kubernetes-api/ap
 import { expect, test } from "vitest";
 import { SandboxRefused } from "../lifecycle.ts";
 import { createNamespaces } from "./namespaces.ts";
+import { networkPolicyOf } from "./network-policy.ts";
 
 const logger = createLogger({ service: "namespaces-test", level: "silent" });
 const network = { nameservers: [], smtp: false, closed: [], deny: [], allow: [] };
 
-/** A server that has these objects by their paths. */
-function openServer(objects: Record<string, object> = {}, o: { namespaces?: number; refusal?: ApiError } = {}) {
+/** A server that has these objects by their paths. `conflicts` is what another process changes before each write. */
+function openServer(
+  objects: Record<string, object> = {},
+  o: { namespaces?: number; refusal?: ApiError; conflicts?: Record<string, object>[] } = {},
+) {
   const requests: ApiRequest[] = [];
   const api: Api = {
     async call(request) {
       requests.push(request);
       if (request.method === "POST" && o.refusal) throw o.refusal;
+      const conflict = request.path.includes("networkpolicies") && request.method !== "GET" && o.conflicts?.shift();
+      if (conflict) {
+        Object.assign(objects, conflict);
+        throw new ApiError(409, "Conflict", "the object has been modified");
+      }
       const known = objects[request.path];
       if (request.method === "GET" && !known) throw new ApiError(404, "NotFound", "not found");
       return known ?? {};
@@ -64,6 +73,31 @@ test.each<[status: number, said: string]>([
   [404, 'namespaces "s" not found'],
 ])("%s %s is no fault of the sandbox, which is tried again", async (status, said) => {
   expect(await refusedAs(status, said)).toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+});
+
+const policy = "/apis/networking.k8s.io/v1/namespaces/s/networkpolicies/sandgate-i";
+const s = { metadata: { labels: { "pod-security.kubernetes.io/enforce": "baseline" } } };
+const others = { metadata: {}, spec: { podSelector: {} } };
+const ours = { metadata: {}, spec: networkPolicyOf("i", "s", network).spec };
+
+test.each<[what: string, known: object | undefined, conflicts: object[], writes: number]>([
+  ["another process updates it to the same", others, [ours], 1],
+  ["another process creates the same", undefined, [ours], 1],
+  ["another process updates it to another", others, [others], 2],
+  ["another process creates another", undefined, [others], 2],
+])("a network policy is as it should be where, at the same time, %s", async (_what, known, conflicts, writes) => {
+  const { namespaces, requests } = openServer(
+    { "/api/v1/namespaces/s": s, ...(known && { [policy]: known }) },
+    { conflicts: conflicts.map((each) => ({ [policy]: each })) },
+  );
+  await namespaces.verify();
+  expect(requests.filter(({ method }) => method !== "GET")).toHaveLength(writes);
+});
+
+test("a network policy that another process goes on changing is no isolation", async () => {
+  const conflicts = [{ [policy]: others }, { [policy]: others }];
+  const { namespaces } = openServer({ "/api/v1/namespaces/s": s, [policy]: others }, { conflicts });
+  await expect(namespaces.verify()).rejects.toMatchObject({ reason: "ISOLATION_UNAVAILABLE" });
 });
 
 test("many that want to know whether the namespaces are as they should be ask once", async () => {

@@ -104,18 +104,20 @@ export function createNamespaces(o: {
     }
   }
 
-  async function verifyPolicy(name: string): Promise<void> {
+  async function verifyPolicy(name: string, mayConflict = true): Promise<void> {
     const wanted = networkPolicyOf(installationId, name, o.network);
     const policies = `/apis/networking.k8s.io/v1/namespaces/${name}/networkpolicies`;
     const path = `${policies}/${policyNameOf(installationId)}`;
     const known = (await ignoreStatus([404], api.call({ method: "GET", path }))) as
       | { metadata: object; spec?: unknown }
       | undefined;
-    if (known === undefined) {
-      await ignoreStatus([409], api.call({ method: "POST", path: policies, body: wanted }));
-    } else if (!includes(known.spec, wanted.spec)) {
-      await api.call({ method: "PUT", path, body: { ...wanted, metadata: known.metadata } });
-    }
+    if (known && includes(known.spec, wanted.spec)) return;
+    const change = known
+      ? api.call({ method: "PUT", path, body: { ...wanted, metadata: known.metadata } })
+      : api.call({ method: "POST", path: policies, body: wanted });
+    const changed = await ignoreStatus(mayConflict ? [409] : [], change);
+    // Another process was faster, most likely with the same policy.
+    if (changed === undefined) await verifyPolicy(name, false);
   }
 
   async function verify(): Promise<void> {
