@@ -456,6 +456,33 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
     });
   });
 
+  test("builds a sandbox process that leaves its node more disk than kubelets want, or has a volume of its own", async () => {
+    await using temp = await createTempFolder();
+    const sandboxOf = async (folder: string) => {
+      const { stdout } = await execute("kubectl", ["kustomize", folder]);
+      const objects = parseAllDocuments(stdout).map((document) => document.toJS());
+      const { spec } = objects.find(({ kind, metadata }) => kind === "Deployment" && metadata.name === "sandbox");
+      const { containers, volumes } = spec.template.spec;
+      const { env, resources } = containers[0];
+      const percent = env.find(({ name }: { name: string }) => name === "SANDGATE_PULL_RESERVE_PERCENT").value;
+      return { percent: Number(percent), requests: resources.requests, data: volumes.find(isData) };
+    };
+    const isData = ({ name }: { name: string }) => name === "data";
+    const shared = await sandboxOf(join(root, "deploy/kubernetes/overlays/pods"));
+    // Kubernetes, "Node-pressure Eviction": imagefs.available<15%.
+    expect(shared.percent).toBeGreaterThan(15);
+    expect(shared).toMatchObject({ requests: { "ephemeral-storage": "2Gi" }, data: { emptyDir: {} } });
+
+    const [, patches = ""] =
+      /^# kustomization\.yaml, more patches\n([\s\S]*?)^```$/m.exec(readText("deploy/README.md")) ?? [];
+    const resources = "resources: [sandgate/deploy/kubernetes/overlays/pods]\n";
+    writeFileSync(join(temp.path, "kustomization.yaml"), resources + patches);
+    symlinkSync(root, join(temp.path, "sandgate"));
+    const own = await sandboxOf(temp.path);
+    expect(own.percent).toBe(0);
+    expect(Object.keys(own.data).toSorted()).toEqual(["ephemeral", "name"]);
+  });
+
   test("builds a gateway of previews that runs as the facade does, with the settings and image of the overlay", async () => {
     await using temp = await createTempFolder();
     const [example = ""] =

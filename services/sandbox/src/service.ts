@@ -77,6 +77,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     folders: [settings.data],
     reserveMb: settings.diskReserveMb,
     reserveInodes: settings.diskReserveInodes,
+    unavailablePercent: settings.pullReservePercent,
     metrics,
   });
   const runtime = await openRuntime(settings, installationId, logger, metrics);

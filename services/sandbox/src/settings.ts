@@ -155,6 +155,12 @@ export const sandboxSettings = defineSettings({
   }),
   diskReserveMb: diskReserveSetting,
   diskReserveInodes: inodeReserveSetting,
+  pullReservePercent: integer("SANDGATE_PULL_RESERVE_PERCENT", {
+    default: 0,
+    min: 0,
+    max: 100,
+    doc: "Percent of this machine's disks that downloaded layers leave free, where that is more than SANDGATE_DISK_RESERVE_MB: on a node of a cluster more than what its kubelet evicts pods at",
+  }),
   imageMaxMb: integer("SANDGATE_IMAGE_MAX_MB", {
     default: 10_240,
     min: 1,

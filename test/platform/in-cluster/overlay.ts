@@ -91,7 +91,11 @@ function describeOverlay(o: Overlay) {
           SANDGATE_REGISTRY_ALLOW: o.registries.join(),
           SANDGATE_DEFAULT_IMAGE: o.defaultImage,
         }),
-        variables("Deployment", "sandbox", { SANDGATE_REGISTRY_ALLOW: o.registries.join() }),
+        variables("Deployment", "sandbox", {
+          SANDGATE_REGISTRY_ALLOW: o.registries.join(),
+          // Its kubelet evicts nothing before the machine's disk is full.
+          SANDGATE_PULL_RESERVE_PERCENT: "0",
+        }),
         ...["facade", "identity"].map((name) =>
           variables("Deployment", name, { SANDGATE_REDIRECT_URIS: o.settings.SANDGATE_REDIRECT_URIS ?? "" }),
         ),

@@ -44,6 +44,24 @@ test("inodes have a reserve too, where a file system has a fixed number of them"
   expect(await unreserved.shortage()).toBeUndefined();
 });
 
+test("a share of a disk is not available, and no shortage", async () => {
+  const findFree = async (folder: string) => ({
+    bytes: 200 * mebibyte,
+    totalBytes: (folder === "/large" ? 1_000 : 500) * mebibyte,
+  });
+  const openWith = (reserveMb: number) =>
+    openDiskSpace({
+      folders: ["/large", "/small"],
+      reserveMb,
+      unavailablePercent: 15,
+      metrics: createMetrics(),
+      findFree,
+    });
+  expect(await openWith(100).measureAvailable()).toBe(50 * mebibyte);
+  expect(await openWith(180).measureAvailable()).toBe(20 * mebibyte);
+  expect(await openWith(180).shortage()).toBeUndefined();
+});
+
 test("without a reserve nothing is short", async () => {
   const { space } = open({ "/data": 0 }, 0);
   expect(await space.shortage()).toBeUndefined();

@@ -24,6 +24,8 @@ export const inodeReserveSetting = integer("SANDGATE_DISK_RESERVE_INODES", {
 /** What is free on a disk. */
 export interface FreeSpace {
   bytes: number;
+  /** The bytes that the disk has in all. Unless known, a share of it reserves nothing. */
+  totalBytes?: number;
   /** Undefined on a file system that makes inodes as they are needed. */
   inodes?: number | undefined;
 }
@@ -46,7 +48,7 @@ export interface DiskSpace {
    */
   measureFree(): Promise<{ bytes: number; inodes: number }>;
   /**
-   * Measures the free bytes beyond the reserve on the disk that has the fewest; negative if a disk has too few bytes or
+   * Measures the free bytes beyond the reserves on the disk that has the fewest; negative if a disk has too few bytes or
    * inodes. Throws the file system's error.
    */
   measureAvailable(): Promise<number>;
@@ -54,16 +56,18 @@ export interface DiskSpace {
 
 /**
  * @param reserveInodes the inodes that stay free, 0 unless given
+ * @param unavailablePercent the share of a disk that is never available, which is no shortage; 0 unless given
  * @param findFree what of a folder's disk is free to unprivileged users; asks the file system unless given
  */
 export function openDiskSpace(o: {
   folders: readonly string[];
   reserveMb: number;
   reserveInodes?: number;
+  unavailablePercent?: number;
   metrics: Metrics;
   findFree?: (folder: string) => Promise<FreeSpace>;
 }): DiskSpace {
-  const { reserveMb, reserveInodes = 0, findFree = freeSpaceOf } = o;
+  const { reserveMb, reserveInodes = 0, unavailablePercent = 0, findFree = freeSpaceOf } = o;
   const folders = new Set(o.folders.map((folder) => resolve(folder)));
   let measured: { at: number; disks: Promise<Disk[]> } | undefined;
 
@@ -80,6 +84,10 @@ export function openDiskSpace(o: {
     if (inodes !== undefined && inodes < reserveInodes)
       return lack(`${inodes} inodes`, `${reserveInodes}`, inodeReserveSetting);
     return undefined;
+  }
+
+  function availableOf({ free: { bytes, totalBytes = 0 } }: Disk): number {
+    return bytes - Math.max(reserveMb * mebibyte, (totalBytes * unavailablePercent) / 100);
   }
 
   function recent(): Promise<Disk[]> {
@@ -127,7 +135,7 @@ export function openDiskSpace(o: {
     },
     async measureAvailable() {
       const disks = await measure();
-      const bytes = Math.min(...disks.map(({ free }) => free.bytes)) - reserveMb * mebibyte;
+      const bytes = Math.min(...disks.map(availableOf));
       return disks.some((disk) => lackOf(disk) !== undefined) ? Math.min(bytes, -1) : bytes;
     },
   };
@@ -140,8 +148,8 @@ interface Disk {
 
 async function freeSpaceOf(folder: string): Promise<FreeSpace> {
   try {
-    const { bavail, bsize, files, ffree } = await statfs(folder);
-    return { bytes: bavail * bsize, inodes: files === 0 ? undefined : ffree };
+    const { bavail, blocks, bsize, files, ffree } = await statfs(folder);
+    return { bytes: bavail * bsize, totalBytes: blocks * bsize, inodes: files === 0 ? undefined : ffree };
   } catch (error) {
     const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (!isMissing || dirname(folder) === folder) throw error;
