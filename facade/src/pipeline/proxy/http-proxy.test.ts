@@ -186,6 +186,7 @@ describe("of an answer", () => {
     ["an encoding beside chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"],
     ["a bare CR", "HTTP/1.1 200 OK\r\nX-A: 1\rX-B: 2\r\nContent-Length: 0\r\n\r\n"],
     ["another protocol unasked", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"],
+    ["another protocol without a name", "HTTP/1.1 101 Switching Protocols\r\n\r\n"],
     ["a status that is none", "HTTP/1.1 099 No\r\nContent-Length: 0\r\n\r\n"],
     ["too many headers", `HTTP/1.1 200 OK\r\n${"X-A: 1\r\n".repeat(10_000)}\r\n`],
     ["nothing", ""],
@@ -429,8 +430,11 @@ describe("a WebSocket", () => {
     expect(answer.endsWith("no")).toBe(true);
   });
 
-  test("is an upstream error when the server switches to something else, or isn't there", async () => {
-    const server = await answering("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n");
+  test.each([
+    ["something else", "Connection: Upgrade\r\nUpgrade: h2c\r\n"],
+    ["nothing that it names", ""],
+  ])("is an upstream error when the server switches to %s", async (_, headers) => {
+    const server = await answering(`HTTP/1.1 101 Switching Protocols\r\n${headers}\r\n`);
     const proxy = await openProxy(server.port);
     const socket = connect(proxy.port, "127.0.0.1");
     socket.write(ask);

@@ -148,11 +148,14 @@ async function sendAnswer(
   target: ProxyTarget,
   answer: IncomingMessage,
 ): Promise<void> {
+  const { statusCode = 0 } = answer;
   try {
+    // Node takes a 101 without Upgrade for an answer, and a proxy in front of us would make a tunnel of it.
+    if (statusCode < 200) throw new Error("the server switches to a protocol that it doesn't name");
     const headers = answerHeaders(answer, target);
     target.onAnswer?.();
     // Its own reason phrase tells nothing more.
-    response.writeHead(answer.statusCode ?? 0, headers);
+    response.writeHead(statusCode, headers);
   } catch (error) {
     answer.destroy();
     throw notHttp(error);
