@@ -3,13 +3,14 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect, vi } from "vitest";
-import { recordPulled } from "../domain/sandbox.ts";
+import { type FailureReason, recordPulled } from "../domain/sandbox.ts";
 import { StartFailed } from "../runtime/lifecycle.ts";
 import {
   engine,
   holdClock,
   passMinute,
   provision,
+  provisionBefore,
   reaches,
   read,
   reconciler,
@@ -374,6 +375,30 @@ test("waits for a place to run, and for a registry, for as long as the settings 
       expect((await read(id)).stateReason).toBe(reason);
     });
   }
+});
+
+test.each([
+  ["image_pull_failed", "failed"],
+  ["node_error", "provisioning"],
+] as const)("a registry that is out before and after %s leaves the sandbox %s", async (between, state) => {
+  holdClock();
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 300_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits });
+  const id = await provisionBefore();
+  const see = async (reason: FailureReason) => {
+    engine.starting = { problem: { reason, message: "no", isFinal: false } };
+    const { length } = engine.specs;
+    await until(async () => {
+      reconciler.wake(id);
+      // By then a pass that has seen it has come to its end.
+      if ((await read(id)).state === "provisioning") expect(engine.specs.length).toBeGreaterThan(length + 1);
+    });
+  };
+  await see("registry_unreachable");
+  await see(between);
+  passMinute();
+  await see("registry_unreachable");
+  expect((await read(id)).state).toBe(state);
 });
 
 test.each<NonNullable<typeof engine.starting>>([

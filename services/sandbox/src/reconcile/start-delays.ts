@@ -83,7 +83,8 @@ export function createStartDelays({ retries, limits }: { retries: Retries; limit
     afterCreated({ id, createdAt }, { problem, createdAt: waitsSince }) {
       const isUnreachable = problem?.reason === "registry_unreachable";
       const isUnschedulable = problem?.reason === "unschedulable";
-      if (!isUnreachable) retries.markUp(id, "registry");
+      // Between its attempts a kubelet may say only that it could not pull.
+      if (!isUnreachable && problem?.reason !== "image_pull_failed") retries.markUp(id, "registry");
       if (!isUnschedulable) retries.markUp(id, "scheduler");
       // Before there was a container, it was the platform that may have been away.
       const waitedMs = Date.now() - Math.max(createdAt.getTime(), waitsSince.getTime());
