@@ -4386,6 +4386,7 @@ export interface components {
             image?: string;
             /** @description Or `image`. Exactly one of them. */
             imageId?: string;
+            /** @description Lists are filtered by them, as `key:value`; so a key has no colon. */
             labels?: {
                 [key: string]: string;
             };

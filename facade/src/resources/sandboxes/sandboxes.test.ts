@@ -161,6 +161,12 @@ test("reports bad names and labels, and an unknown image by any id", async () =>
   }
 });
 
+test("refuses a label that no list could be filtered by, since a colon ends the key there", async () => {
+  const { error } = (await post("/sandboxes/provision", { image_id: "i", labels: { "a:b": "c" } })).json();
+  expect(error.details).toEqual([{ field: "body.labels", issue: "must have keys without a colon" }]);
+  expect((await post("/sandboxes/provision", { image_id: "i", labels: { a: "b:c" } })).statusCode).toBe(201);
+});
+
 test("provisions by an image's name, with a command, variables, a time to live and an idle time", async () => {
   const command = ["sh", "-c", "echo $HOME"];
   const env = { EMPTY: "", "a.b-c_1": "=\n" };
