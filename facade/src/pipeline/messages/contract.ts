@@ -9,8 +9,8 @@ export function present<T>(value: T | undefined): T {
   return value;
 }
 
-/** The longest id that the contracts accept. Ids are opaque, so a longer one is simply not found. */
-const maxIdLength = 128;
+/** The longest id that all contracts accept. Ids and names are shorter, so a longer one is simply not found. */
+const maxIdLength = 64;
 
 /** The id unchanged. Throws a DomainError with this reason and message for an id that nothing can have. */
 export function opaqueId(id: string, missing: PublicReason, message: string): string {

@@ -7,7 +7,7 @@ import type { RoutePlugin } from "../../pipeline/route.ts";
 import { NoContent } from "../../pipeline/validation/common-schemas.ts";
 import { fromStateNames, sandboxIdOf, toSandbox } from "../sandboxes/mapping.ts";
 import { SandboxList } from "../sandboxes/schemas.ts";
-import { toUser } from "./mapping.ts";
+import { toUser, userIdOf } from "./mapping.ts";
 import { AnySandboxParams, AnySandboxQuery, UpdateUserBody, User, UserList, UserParams, UserQuery } from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
@@ -44,7 +44,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       },
     },
     async (request) => {
-      const change = { userId: request.params.user_id, disabled: !request.body.enabled };
+      const change = { userId: userIdOf(request.params.user_id), disabled: !request.body.enabled };
       return toUser(present((await identity.setUserDisabled(change, callFor(request))).user));
     },
   );
@@ -62,7 +62,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       },
     },
     async (request, reply) => {
-      await identity.deleteUser({ userId: request.params.user_id }, callFor(request));
+      await identity.deleteUser({ userId: userIdOf(request.params.user_id) }, callFor(request));
       return reply.code(204).send(null);
     },
   );
@@ -74,7 +74,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       schema: { tags, summary: "End all sessions of a user", params: UserParams, response: { 204: NoContent } },
     },
     async (request, reply) => {
-      await identity.endUserSessions({ userId: request.params.user_id }, callFor(request));
+      await identity.endUserSessions({ userId: userIdOf(request.params.user_id) }, callFor(request));
       return reply.code(204).send(null);
     },
   );
@@ -86,7 +86,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       schema: { tags, summary: "Revoke all API tokens of a user", params: UserParams, response: { 204: NoContent } },
     },
     async (request, reply) => {
-      await identity.revokeUserApiTokens({ userId: request.params.user_id }, callFor(request));
+      await identity.revokeUserApiTokens({ userId: userIdOf(request.params.user_id) }, callFor(request));
       return reply.code(204).send(null);
     },
   );
@@ -105,7 +105,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       },
     },
     async (request, reply) => {
-      await identity.deleteUserSecondFactor({ userId: request.params.user_id }, callFor(request));
+      await identity.deleteUserSecondFactor({ userId: userIdOf(request.params.user_id) }, callFor(request));
       return reply.code(204).send(null);
     },
   );

@@ -1,4 +1,4 @@
-import { ListUsersRequestSchema, SetUserDisabledRequestSchema } from "@sandgate/proto/identity/v1/identity";
+import { ListUsersRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { ListAllSandboxesRequestSchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { Type } from "typebox";
 import { component, Id, Moment, NextCursor, Page, readOnly } from "../../pipeline/validation/common-schemas.ts";
@@ -20,7 +20,7 @@ export const UserQuery = Type.Object({
     fieldSchema(ListUsersRequestSchema, "username", { description: "Only the user with this name." }),
   ),
 });
-export const UserParams = Type.Object({ user_id: fieldSchema(SetUserDisabledRequestSchema, "user_id") });
+export const UserParams = Type.Object({ user_id: Type.String() });
 export const UpdateUserBody = component("UpdateUser", { enabled: Type.Boolean() });
 export const AnySandboxQuery = Type.Object({
   ...Page,

@@ -2,7 +2,7 @@ import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { NoContent } from "../../pipeline/validation/common-schemas.ts";
-import { toIdentity } from "./mapping.ts";
+import { identityIdOf, toIdentity } from "./mapping.ts";
 import { IdentityList, IdentityParams } from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
@@ -41,7 +41,7 @@ export const identityRoutes: RoutePlugin = async (app, { clients: { identity } }
       },
     },
     async (request, reply) => {
-      await identity.deleteIdentity({ identityId: request.params.identity_id }, callFor(request));
+      await identity.deleteIdentity({ identityId: identityIdOf(request.params.identity_id) }, callFor(request));
       return reply.code(204).send(null);
     },
   );

@@ -6,14 +6,24 @@ import {
 } from "@sandgate/proto/identity/v1/identity";
 import type { Static } from "typebox";
 import type { SignedIn } from "../../pipeline/base/signed-in.ts";
-import { present } from "../../pipeline/messages/contract.ts";
+import { opaqueId, present } from "../../pipeline/messages/contract.ts";
 import { createMapper } from "../../pipeline/messages/mapper.ts";
 import { toIsoMillis } from "../../pipeline/messages/times.ts";
 import * as schemas from "./schemas.ts";
 
 export const toSession = createMapper(SessionSchema, schemas.Session, {});
 
+/** The id of a session as the contract accepts it. */
+export function sessionIdOf(id: string): string {
+  return opaqueId(id, "NOT_FOUND", "You have no such session.");
+}
+
 export const toIdentity = createMapper(IdentitySchema, schemas.Identity, {});
+
+/** The id of a link to an account at a provider as the contract accepts it. */
+export function identityIdOf(id: string): string {
+  return opaqueId(id, "NOT_FOUND", "You have no such link.");
+}
 
 /** The caller's account, and what the credential of the request may do. */
 export function toAccount(

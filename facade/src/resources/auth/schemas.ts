@@ -70,9 +70,7 @@ export const Identity = component("Identity", {
   last_used_at: NullableMoment,
 });
 export const IdentityList = component("IdentityList", { identities: Type.Array(Identity) });
-export const IdentityParams = Type.Object({
-  identity_id: fieldSchema(requests.DeleteIdentityRequestSchema, "identity_id"),
-});
+export const IdentityParams = Type.Object({ identity_id: Type.String() });
 export const PasswordReset = component("PasswordReset", {
   success: Type.Boolean(),
   identities: Type.Array(Identity, { description: "The accounts at providers that can still sign in to yours." }),
@@ -109,7 +107,7 @@ export const SessionTokens = component("SessionTokens", {
     refresh_expires_in: Type.Integer({ description: "Seconds" }),
   }),
 });
-export const SessionParams = Type.Object({ session_id: fieldSchema(requests.EndSessionRequestSchema, "session_id") });
+export const SessionParams = Type.Object({ session_id: Type.String() });
 export const Session = component("Session", {
   id: Id,
   created_at: Moment,

@@ -3,7 +3,7 @@ import { callFor } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { NoContent, PageQuery } from "../../pipeline/validation/common-schemas.ts";
 import { clientOf } from "./client.ts";
-import { toSession, toSessionTokens } from "./mapping.ts";
+import { sessionIdOf, toSession, toSessionTokens } from "./mapping.ts";
 import { LoginBody, RefreshBody, SessionList, SessionParams, SessionTokens } from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
@@ -117,7 +117,7 @@ export const sessionRoutes: RoutePlugin = async (app, { clients: { identity } })
       },
     },
     async (request, reply) => {
-      await identity.endSession({ sessionId: request.params.session_id }, callFor(request));
+      await identity.endSession({ sessionId: sessionIdOf(request.params.session_id) }, callFor(request));
       return reply.code(204).send(null);
     },
   );
