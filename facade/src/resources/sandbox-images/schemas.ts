@@ -32,7 +32,15 @@ const image = {
   ),
   registry_id: Type.Optional(nullable(Type.String({ description: "The registry credential to pull with." }))),
   memory_mb: Type.Optional(fieldSchema(Request, "memory_mb", { description: "In MiB. 1024 by default." })),
-  readiness_port: Type.Optional(nullable(fieldSchema(Request, "readiness_port"))),
+  readiness_port: Type.Optional(
+    nullable(
+      fieldSchema(Request, "readiness_port", {
+        description:
+          "A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect is such an answer, but on " +
+          "Kubernetes one to the same host is followed, and the last answer counts. By default it is ready once a program can run in it.",
+      }),
+    ),
+  ),
   ttl_seconds: Type.Optional(nullable(fieldSchema(Request, "ttl_seconds"))),
 };
 export const CreateImageBody = component("CreateImage", image, {

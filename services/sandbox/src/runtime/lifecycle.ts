@@ -119,9 +119,9 @@ export interface RuntimeLifecycle {
 
   /**
    * Runs the readiness probe once: true when `GET /` on the port answers 200 to 399 within 2 s (redirects are not
-   * followed). Without a port, when an exec of `true` succeeds; an image without that program is ready once its process
-   * has run for a second. False otherwise, also for a sandbox that is not running. Throws the signal's reason when it
-   * aborts.
+   * followed, except by a kubelet within the same host). Without a port, when an exec of `true` succeeds; an image
+   * without that program is ready once its process has run for a second. False otherwise, also for a sandbox that is
+   * not running. Throws the signal's reason when it aborts.
    */
   probe(sandboxId: string, readinessPort: number | undefined, signal: AbortSignal): Promise<boolean>;
 
