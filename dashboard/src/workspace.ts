@@ -1,4 +1,4 @@
-import type { Sandgate, Workspace } from "@sandgate/client";
+import { type Sandgate, type Workspace, WorkspaceNotFound } from "@sandgate/client";
 import { useSuspenseQuery } from "@tanstack/react-query";
 import { useSearch } from "@tanstack/react-router";
 import { useMemo } from "react";
@@ -14,11 +14,24 @@ export const workspacesQuery = {
   staleTime: 60_000,
 };
 
-/** The one that a new visit shows: what was shown last, else the oldest of one's own, which is the personal one. */
-function chooseWorkspace(all: readonly Workspace[], asked: string | undefined): Workspace | undefined {
-  if (asked !== undefined) return all.find(({ id }) => id === asked);
+/** The id of the user's default workspace; null if the user has none of their own. */
+const defaultWorkspaceQuery = {
+  queryKey: ["default-workspace"],
+  queryFn: async ({ signal }: { signal: AbortSignal }): Promise<string | null> =>
+    api.workspaceId({ signal }).catch((error: unknown) => {
+      if (error instanceof WorkspaceNotFound) return null;
+      throw error;
+    }),
+};
+
+/** The one that a new visit shows: what was shown last, else the default one. */
+function chooseWorkspace(
+  all: readonly Workspace[],
+  o: { asked: string | undefined; defaultId: string | null },
+): Workspace | undefined {
+  if (o.asked !== undefined) return all.find(({ id }) => id === o.asked);
   const last = localStorage.getItem(remembered);
-  return all.find(({ id }) => id === last) ?? all.findLast(({ role }) => role === "owner") ?? all.at(-1);
+  return all.find(({ id }) => id === last) ?? all.find(({ id }) => id === o.defaultId) ?? all.at(-1);
 }
 
 export function rememberWorkspace(id: string): void {
@@ -28,8 +41,9 @@ export function rememberWorkspace(id: string): void {
 /** The workspace of the address, or the remembered one; undefined if the user has none, or isn't in that one. */
 export function useMaybeWorkspace(): { workspaces: Workspace[]; workspace: Workspace | undefined } {
   const { data: workspaces } = useSuspenseQuery(workspacesQuery);
+  const { data: defaultId } = useSuspenseQuery(defaultWorkspaceQuery);
   const { workspace: asked } = useSearch({ strict: false });
-  return { workspaces, workspace: chooseWorkspace(workspaces, asked) };
+  return { workspaces, workspace: chooseWorkspace(workspaces, { asked, defaultId }) };
 }
 
 /** The workspace that a page is about, and the client for it. */

@@ -161,7 +161,7 @@ describe("authentication", () => {
     for (const authorization of [session.replace("Bearer", "bEARER"), `Bearer ${apiToken}`]) {
       const response = await platform.app.inject({ url: "/workspaces", headers: { authorization } });
       expect(response.statusCode).toBe(200);
-      expect(response.json()).toEqual({ workspaces: [], next_cursor: "more" });
+      expect(response.json()).toEqual({ workspaces: [], next_cursor: "more", default_workspace_id: null });
     }
   });
 

@@ -54,6 +54,26 @@ const send = (response: ServerResponse, status: number, body: unknown, headers =
 const fail = (response: ServerResponse, status: number, code: string, headers = {}) =>
   send(response, status, { error: { code, message: code, retryable: [429, 500, 502].includes(status) } }, headers);
 
+describe("the workspace of a client", () => {
+  const named = (id: string, name: string) => ({ id, name, role: "owner" });
+  const list = { workspaces: [named("a", "one"), named("b", "two"), named("c", "two")], next_cursor: null };
+
+  test("is the default one unless it is named, whatever else is in the list", async () => {
+    answer = (response) => send(response, 200, { ...list, default_workspace_id: workspace });
+    expect(await new Sandgate({ url: url(), token: "t" }).workspaceId()).toBe(workspace);
+    answer = (response) => send(response, 200, { ...list, default_workspace_id: null });
+    const nowhere = new Sandgate({ url: url(), token: "t" }).workspaceId();
+    await expect(nowhere).rejects.toThrow("You have no workspace of your own.");
+  });
+
+  test("is the only one of its name", async () => {
+    answer = (response) => send(response, 200, { ...list, default_workspace_id: workspace });
+    expect(await sandgate.forWorkspace("one").workspaceId()).toBe("a");
+    await expect(sandgate.forWorkspace("two").workspaceId()).rejects.toThrow('You have several workspaces "two".');
+    await expect(sandgate.forWorkspace("three").workspaceId()).rejects.toThrow('You have no workspace "three".');
+  });
+});
+
 describe("requests that may be repeated are tried again", () => {
   test("three times at most", async () => {
     answer = (response) => fail(response, 502, "upstream_error");

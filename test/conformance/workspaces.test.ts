@@ -32,13 +32,35 @@ afterAll(() => target?.close());
 describe("workspaces", () => {
   test("every user has one personal workspace", async () => {
     const tenant = await target.newTenant();
-    const { workspaces, next_cursor } = expectStatus(await target.get("/workspaces", as(tenant)), 200);
-    expect(workspaces).toEqual([
-      { id: uuid, name: expect.any(String), role: "owner", created_at: isoMilliseconds, updated_at: isoMilliseconds },
-    ]);
-    expect(next_cursor).toBeNull();
+    const list = () => target.get("/workspaces", as(tenant));
+    expect(expectStatus(await list(), 200)).toEqual({
+      workspaces: [
+        { id: uuid, name: expect.any(String), role: "owner", created_at: isoMilliseconds, updated_at: isoMilliseconds },
+      ],
+      next_cursor: null,
+      default_workspace_id: tenant.workspace,
+    });
     expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, as(tenant)), 204);
-    expect(expectStatus(await target.get("/workspaces", as(tenant)), 200).workspaces).toEqual([]);
+    const none = { workspaces: [], next_cursor: null, default_workspace_id: null };
+    expect(expectStatus(await list(), 200)).toEqual(none);
+  });
+
+  test("nobody makes another's workspace somebody's default one, whatever role they give them", async () => {
+    const older = expectStatus(await target.post("/workspaces", { name: "Personal" }, as(stranger)), 201).id;
+    const tenant = await target.newTenant();
+    const body = { username: tenant.username, role: "owner" };
+    expectStatus(await target.post(`/workspaces/${older}/members`, body, as(stranger)), 201);
+    const asked = { description: "limited", role: "member" };
+    const { token: limited } = expectStatus(await target.post("/api-tokens", asked, as(tenant)), 201);
+    for (const token of [tenant.token, limited]) {
+      const list = expectStatus(await target.get("/workspaces?limit=1", { token }), 200);
+      expect(list.default_workspace_id).toBe(tenant.workspace);
+    }
+    const bound = { description: "bound", workspace_id: older };
+    const { token } = expectStatus(await target.post("/api-tokens", bound, as(tenant)), 201);
+    expect(expectStatus(await target.get("/workspaces", { token }), 200).default_workspace_id).toBe(older);
+    expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, as(tenant)), 204);
+    expect(expectStatus(await target.get("/workspaces", as(tenant)), 200).default_workspace_id).toBeNull();
   });
 
   test("are created, read and renamed", async () => {

@@ -67,6 +67,26 @@ def delays(monkeypatch):
     return told
 
 
+def test_the_workspace_is_the_default_one_or_the_only_one_of_its_name():
+    def answer(*_):
+        records = [{"id": id, "name": name, "role": "owner"} for id, name in (("a", "one"), ("b", "two"), ("c", "two"))]
+        return 200, {"workspaces": records, "next_cursor": None, "default_workspace_id": default}, {}
+
+    default = WORKSPACE
+    with serve(answer, workspace=None) as (client, _):
+        assert client.workspace_id() == WORKSPACE
+    default = None
+    for name, expected in (
+        (None, "You have no workspace of your own."),
+        ("two", "You have several workspaces 'two'."),
+        ("three", "You have no workspace 'three'."),
+    ):
+        with serve(answer, workspace=name) as (client, _), pytest.raises(errors.WorkspaceNotFound, match=expected):
+            client.workspace_id()
+    with serve(answer, workspace="one") as (client, _):
+        assert client.workspace_id() == "a"
+
+
 def test_a_creation_is_repeated_with_one_key(delays):
     with serve(lambda n, _: failure("internal_error", 500) if n < 4 else (201, {"id": "made"}, {})) as (client, seen):
         assert client.images.create(name="x", image="y").id == "made"

@@ -4692,6 +4692,8 @@ export interface components {
             name: string;
         };
         WorkspaceList: {
+            /** @description Where clients work unless a workspace is named: the one that a token is bound to, else the oldest that you own and that counts towards your quotas, at first the personal one. Nobody else can choose it for you. Null when there is none. */
+            defaultWorkspaceId: string | null;
             /** @description Send it as `cursor` to get the next page; null on the last page. */
             nextCursor: string | null;
             workspaces: components["schemas"]["Workspace"][];

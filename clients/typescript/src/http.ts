@@ -1,5 +1,5 @@
 import type { paths } from "./api.ts";
-import { BadSettings, ConnectionFailed, readError, SandgateError, TimedOut } from "./errors.ts";
+import { BadSettings, ConnectionFailed, readError, SandgateError, TimedOut, WorkspaceNotFound } from "./errors.ts";
 import { snakeName, toCamelCase, toSnakeCase } from "./names.ts";
 import { type ClientOptions, resolveSettings, type Settings } from "./settings.ts";
 import { abortable, delay, randomId } from "./time.ts";
@@ -88,7 +88,7 @@ export type Call<M extends Method, P extends PathOf<M>> = Omit<Request, "method"
 export class Http {
   readonly #options: ClientOptions;
   #settings: Promise<Settings> | undefined;
-  #workspace: Promise<string | undefined> | undefined;
+  #workspace: Promise<string> | undefined;
 
   constructor(options: ClientOptions) {
     this.#options = options;
@@ -262,33 +262,32 @@ export class Http {
       this.#workspace = undefined;
       throw error;
     });
-    const found = await this.#workspace;
-    if (found !== undefined) return found;
-    this.#workspace = undefined;
-    const { workspace } = await this.settings();
-    throw new SandgateError({
-      code: "workspace_not_found",
-      message:
-        workspace === undefined ? "You have no workspace." : `You have no workspace ${JSON.stringify(workspace)}.`,
-      hint: "`sandgate workspaces` lists them.",
-      status: 404,
-    });
+    return this.#workspace;
   }
 
-  async #findWorkspace(signal: AbortSignal | undefined): Promise<string | undefined> {
+  async #findWorkspace(signal: AbortSignal | undefined): Promise<string> {
     const { workspace } = await this.settings();
-    if (workspace !== undefined && isUuid(workspace)) return workspace;
-    const own: { id: string; name: string; role: string }[] = [];
+    if (workspace === undefined) {
+      const { defaultWorkspaceId } = await this.call("GET", "/workspaces", { query: { limit: 1 }, signal });
+      return defaultWorkspaceId ?? noWorkspace("You have no workspace of your own.");
+    }
+    if (isUuid(workspace)) return workspace;
+    const found: string[] = [];
     for (let cursor: string | null | undefined; cursor !== null; ) {
       const query = cursor === undefined ? { limit: 500 } : { limit: 500, cursor };
       const page = await this.call("GET", "/workspaces", { query, signal });
-      own.push(...page.workspaces);
+      found.push(...page.workspaces.filter(({ name }) => name === workspace).map(({ id }) => id));
       cursor = page.nextCursor;
     }
-    if (workspace !== undefined) return own.find(({ name }) => name === workspace)?.id;
-    // The personal one is made before any other of one's own, and the newest come first.
-    return (own.findLast(({ role }) => role === "owner") ?? own.at(-1))?.id;
+    // Names are not unique, and others may add their workspaces to one's list.
+    if (found.length > 1) noWorkspace(`You have several workspaces ${JSON.stringify(workspace)}.`);
+    return found[0] ?? noWorkspace(`You have no workspace ${JSON.stringify(workspace)}.`);
   }
+}
+
+function noWorkspace(message: string): never {
+  const hint = "Name one by its id: `sandgate workspaces` lists them.";
+  throw new WorkspaceNotFound({ code: "workspace_not_found", message, hint, status: 404 });
 }
 
 /** Throws BadSettings where the runtime has no WebSocket, before anything is begun. */

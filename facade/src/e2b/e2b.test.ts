@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { hash, randomBytes } from "node:crypto";
+import { hash, randomBytes, randomUUID } from "node:crypto";
 import { cp, glob, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
@@ -64,7 +64,9 @@ beforeAll(async () => {
       },
       workspace: {
         listWorkspaces: () => ({
-          workspaces: [{ id: workspaceId, name: "one", role: 3, createdAt: at, updatedAt: at }],
+          // As for a token with a role, and with another's workspace before the default one.
+          workspaces: [{ id: randomUUID(), name: "one", role: 1, createdAt: at, updatedAt: at }],
+          defaultWorkspaceId: workspaceId,
         }),
         listMemberIds: () => ({ userIds: ["ben", userId] }),
       },

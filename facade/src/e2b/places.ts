@@ -1,43 +1,33 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { asFacade } from "@sandgate/kit/rpc/context";
-import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyRequest } from "fastify";
 import { LoadingCache } from "../pipeline/admission/loading-cache.ts";
 import { signedInOf } from "../pipeline/base/request-context.ts";
 import type { RouteContext } from "../pipeline/route.ts";
 
-/** How long a user's personal workspace is remembered. */
-const personalAgeMs = 10_000;
+/** How long a user's default workspace is remembered. */
+const defaultAgeMs = 10_000;
 /** A sandbox never changes its workspace. */
 const ofSandboxAgeMs = 3_600_000;
 
 /** The workspaces that requests of programs written for E2B belong to. */
 export interface Places {
-  /** The token's workspace, else the one that the request names, else the user's personal one. */
+  /** The token's workspace, else the one that the request names, else the user's default one. */
   ofCaller(request: FastifyRequest): Promise<string | undefined>;
   /** The workspace of a sandbox, and who made it. Throws SANDBOX_NOT_FOUND. */
   ofSandbox(sandboxId: string, requestId: string): Promise<{ workspaceId: string; createdBy: string }>;
 }
 
 export function createPlaces({ clients: { workspace, sandbox } }: Pick<RouteContext, "clients">): Places {
-  const personal = new LoadingCache<string | undefined>({ maxAgeMs: personalAgeMs });
+  const defaults = new LoadingCache<string | undefined>({ maxAgeMs: defaultAgeMs });
   const ofSandboxes = new LoadingCache<{ workspaceId: string; createdBy: string }>({ maxAgeMs: ofSandboxAgeMs });
 
-  /** The oldest of those that the user owns: it was made at the latest by the first such call. */
-  async function findPersonal(request: FastifyRequest): Promise<string | undefined> {
+  async function findDefault(request: FastifyRequest): Promise<string | undefined> {
     // Which workspace a request is about is no answer of it, so the token needs no permission for that.
     const { permissions: _, ...user } = signedInOf(request).user;
-    let found: { id: string; at: bigint } | undefined;
-    for (let cursor = ""; ; ) {
-      const call = asFacade({ requestId: request.id, user });
-      const { workspaces, nextCursor } = await workspace.listWorkspaces({ page: { limit: 500, cursor } }, call);
-      for (const { id, role, createdAt } of workspaces) {
-        const at = createdAt?.seconds ?? 0n;
-        if (role === Role.OWNER && (!found || at <= found.at)) found = { id, at };
-      }
-      if (nextCursor === "") return found?.id;
-      cursor = nextCursor;
-    }
+    const call = asFacade({ requestId: request.id, user });
+    const { defaultWorkspaceId } = await workspace.listWorkspaces({ page: { limit: 1 } }, call);
+    return defaultWorkspaceId || undefined;
   }
 
   return {
@@ -45,7 +35,7 @@ export function createPlaces({ clients: { workspace, sandbox } }: Pick<RouteCont
       const { boundTo, user } = signedInOf(request);
       const { "x-workspace-id": named } = request.headers;
       if (boundTo !== undefined || (typeof named === "string" && named !== "")) return boundTo ?? String(named);
-      return personal.get(user.id, () => findPersonal(request));
+      return defaults.get(user.id, () => findDefault(request));
     },
 
     ofSandbox(sandboxId, requestId) {

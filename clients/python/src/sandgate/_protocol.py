@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from ._record import Record
-from .errors import BadSettings, CommandFailed, CommandTimedOut, ProcessLost, SandgateError
+from .errors import BadSettings, CommandFailed, CommandTimedOut, ProcessLost, SandgateError, WorkspaceNotFound
 from .records import Entry, LogEntry, MetricPoint, ProcessRecord, Workspace
 
 Command = str | Sequence[str]
@@ -204,21 +204,24 @@ def is_uuid(text: str) -> bool:
         return False
 
 
-def choose_workspace(own: Sequence[Workspace], name: str | None) -> str:
-    """The one that is named, else the personal one, which is made before any other of one's own; newest come first."""
-    if name is not None:
-        found = next((each for each in own if each.name == name), None)
-    else:
-        owned = [each for each in own if each.role == "owner"]
-        found = next(reversed(owned or list(own)), None)
-    if found is None:
-        raise SandgateError(
-            "You have no workspace." if name is None else f"You have no workspace {name!r}.",
-            code="workspace_not_found",
-            status=404,
-            hint="`sandgate workspaces` lists them.",
-        )
-    return str(found.id)
+def choose_workspace(default: str | None) -> str:
+    """Where to work unless a workspace is named."""
+    if default is None:
+        raise _no_workspace("You have no workspace of your own.")
+    return default
+
+
+def find_workspace(own: Sequence[Workspace], name: str) -> str:
+    """The one of that name. Names are not unique, and others may add their workspaces to one's list."""
+    found = [each for each in own if each.name == name]
+    if len(found) != 1:
+        raise _no_workspace(f"You have {'several workspaces' if found else 'no workspace'} {name!r}.")
+    return str(found[0].id)
+
+
+def _no_workspace(message: str) -> WorkspaceNotFound:
+    hint = "Name one by its id: `sandgate workspaces` lists them."
+    return WorkspaceNotFound(message, code="workspace_not_found", status=404, hint=hint)
 
 
 @dataclass

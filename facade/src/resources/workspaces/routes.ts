@@ -20,7 +20,7 @@ export const workspaceRoutes: RoutePlugin = async (app, { clients: { workspace }
         tags,
         summary: "List your workspaces",
         description:
-          "Those that you own come first, then those that you administer, each the newest first. Every user has a personal workspace. A token that is bound to a workspace sees only that one.",
+          "Those that you own come first, then those that you administer, each the newest first. Every user has a personal workspace, made at the first such call. A token that is bound to a workspace sees only that one.",
         querystring: PageQuery,
         response: { 200: WorkspaceList },
       },
@@ -30,10 +30,14 @@ export const workspaceRoutes: RoutePlugin = async (app, { clients: { workspace }
       if (boundTo !== undefined) {
         await enterWorkspaceById(scope, request, boundTo);
         const { workspace: only } = await workspace.getWorkspace({}, callFor(request));
-        return { workspaces: only ? [toWorkspace(only)] : [], next_cursor: null };
+        return { workspaces: only ? [toWorkspace(only)] : [], next_cursor: null, default_workspace_id: boundTo };
       }
-      const { workspaces, nextCursor } = await workspace.listWorkspaces({ page: request.query }, callFor(request));
-      return { workspaces: workspaces.map(toWorkspace), next_cursor: nextCursor || null };
+      const list = await workspace.listWorkspaces({ page: request.query }, callFor(request));
+      return {
+        workspaces: list.workspaces.map(toWorkspace),
+        next_cursor: list.nextCursor || null,
+        default_workspace_id: list.defaultWorkspaceId || null,
+      };
     },
   );
 

@@ -22,4 +22,11 @@ export const Workspace = component("Workspace", {
   created_at: Moment,
   updated_at: Moment,
 });
-export const WorkspaceList = component("WorkspaceList", { workspaces: Type.Array(Workspace), next_cursor: NextCursor });
+export const WorkspaceList = component("WorkspaceList", {
+  workspaces: Type.Array(Workspace),
+  next_cursor: NextCursor,
+  default_workspace_id: Type.Union([Id, Type.Null()], {
+    description:
+      "Where clients work unless a workspace is named: the one that a token is bound to, else the oldest that you own and that counts towards your quotas, at first the personal one. Nobody else can choose it for you. Null when there is none.",
+  }),
+});

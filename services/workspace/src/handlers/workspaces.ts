@@ -50,7 +50,11 @@ export function createWorkspaceHandlers(o: ServiceContext<WorkspaceSettings, Wor
       const { rows, nextCursor } = await readPageBy(toCursor, page, (limit, after) =>
         store.workspaces.list(user.id, after && toPosition(after), limit),
       );
-      return { workspaces: rows.map((row) => toWorkspace(withinLimit(user, row))), nextCursor };
+      return {
+        workspaces: rows.map((row) => toWorkspace(withinLimit(user, row))),
+        nextCursor,
+        defaultWorkspaceId: (await store.workspaces.findDefault(user.id)) ?? "",
+      };
     },
 
     async getWorkspace(_request, context) {

@@ -7,6 +7,7 @@ import {
   createWorkspace,
   deletionAt,
   event,
+  memberAt,
   quotas,
   subjectsOf,
   unlimited,
@@ -48,6 +49,19 @@ export function describeWorkspaces(open: () => Promise<WorkspaceStore>): void {
       await store.workspaces.createPersonal(workspaceAt(7), "ann", []);
       expect(await store.workspaces.list("ann", undefined, 10)).toEqual([]);
       expect(await store.accounts.hadPersonalWorkspace("ann")).toBe(true);
+    });
+
+    test("the default workspace is the oldest that the user owns and counts for, whatever others make of them", async () => {
+      const joined = await createWorkspace(store, 0, "bob");
+      await store.members.add(change(joined.id, 1), memberAt(1, "ann", Role.OWNER), unlimited, undefined);
+      expect(await store.workspaces.findDefault("ann")).toBeUndefined();
+      const [older, newer] = [workspaceAt(2), workspaceAt(3)];
+      for (const each of [newer, older]) await store.workspaces.create(each, "ann", unlimited, [], undefined);
+      expect(await store.workspaces.findDefault("ann")).toBe(older.id);
+      expect(await store.workspaces.findDefault("bob")).toBe(joined.id);
+      // A quota owner who has become a member.
+      await store.members.changeRole(change(older.id, 1), "ann", Role.MEMBER);
+      expect(await store.workspaces.findDefault("ann")).toBe(newer.id);
     });
 
     test("workspaces are found by many ids, repeated and unknown ones included", async () => {

@@ -60,6 +60,12 @@ export function createWorkspaces({ db, write }: MongoDatabase): Workspaces {
     await tx.publish(events);
   }
 
+  /** Adds `workspace` to each of the members. */
+  const withWorkspace = [
+    { $lookup: { from: workspaces.collectionName, localField: "workspaceId", foreignField: "_id", as: "workspace" } },
+    { $unwind: "$workspace" },
+  ];
+
   return {
     async find(workspaceId, userId) {
       // The version is read first: if anything changes while the rest is read, the commit on this version fails.
@@ -101,19 +107,24 @@ export function createWorkspaces({ db, write }: MongoDatabase): Workspaces {
         .aggregate<{ role: Role; workspace: WorkspaceDocument }>([
           { $match: { userId, ...afterPosition<MemberDocument>(last) } },
           { $sort: { role: -1, workspaceCreatedAt: -1, workspaceId: -1 } },
-          {
-            $lookup: {
-              from: workspaces.collectionName,
-              localField: "workspaceId",
-              foreignField: "_id",
-              as: "workspace",
-            },
-          },
-          { $unwind: "$workspace" },
+          ...withWorkspace,
           { $limit: limit },
         ])
         .toArray();
       return found.map(({ role, workspace }) => toView(workspace, role));
+    },
+
+    async findDefault(userId) {
+      const [found] = await members
+        .aggregate<{ workspace: WorkspaceDocument }>([
+          { $match: { userId, role: Role.OWNER } },
+          { $sort: { role: 1, workspaceCreatedAt: 1, workspaceId: 1 } },
+          ...withWorkspace,
+          { $match: { "workspace.chargedTo": userId } },
+          { $limit: 1 },
+        ])
+        .toArray();
+      return found?.workspace._id;
     },
 
     create: (workspace, ownerId, quotas, events, record) =>

@@ -87,5 +87,16 @@ export function createWorkspaces({ read, write }: SqliteDatabase<typeof workspac
         )
         .map(toView);
     },
+
+    async findDefault(userId) {
+      const row = read.get<{ id: string }>(
+        `SELECT w.id FROM members m JOIN workspaces w ON w.id = m.workspace_id
+         WHERE m.user_id = ? AND m.role = ? AND w.charged_to = m.user_id
+         ORDER BY m.workspace_created_at, m.workspace_id LIMIT 1`,
+        userId,
+        Role.OWNER,
+      );
+      return row?.id;
+    },
   };
 }

@@ -28,6 +28,8 @@ export interface Workspaces {
   findQuotaOwners(workspaceIds: readonly string[]): Promise<WorkspaceQuotaOwner[]>;
   /** The user's workspaces, those that the user owns first, then by role; the newest first, by creation. */
   list(userId: string, after: WorkspacePosition | undefined, limit: number): Promise<WorkspaceView[]>;
+  /** The id of the oldest workspace that the user owns and is the quota owner of; undefined when there is none. */
+  findDefault(userId: string): Promise<string | undefined>;
 
   /** The owner is the new workspace's quota owner too. */
   create(

@@ -18,6 +18,7 @@ from .._protocol import (
     Request,
     Stop,
     choose_workspace,
+    find_workspace,
     is_uuid,
     parse_json,
     port_address,
@@ -146,9 +147,12 @@ class Http:
             name = self.settings.workspace
             if name is not None and is_uuid(name):
                 self._workspace_id = name
+            elif name is None:
+                page = self.call(Request("GET", "/workspaces", {"limit": 1}), Record)
+                self._workspace_id = choose_workspace(page["default_workspace_id"])
             else:
                 own = [each for each in self.pages("/workspaces", "workspaces", Workspace, {"limit": 500})]
-                self._workspace_id = choose_workspace(own, name)
+                self._workspace_id = find_workspace(own, name)
         return self._workspace_id
 
     def pages(
