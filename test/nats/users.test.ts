@@ -17,6 +17,8 @@ const consumers = [
   ["workspace", "workspace-purges", "sandgate.*.workspace.workspace_purged.v1"],
   ["image-registry", "image-registry-purges", "sandgate.workspace.workspace.deleted.v1"],
   ["sandbox", "sandbox-users", "sandgate.identity.user.disabled.v1"],
+  ["sandbox", "sandbox-charges", "sandgate.workspace.workspace.taken_over.v1"],
+  ["sandbox", "sandbox-previews", "sandgate.workspace.member.removed.v1"],
   ["sandbox", "sandbox-purges", "sandgate.workspace.workspace.deleted.v1"],
   ["telemetry", "telemetry-purges", "sandgate.workspace.workspace.deleted.v1"],
   ["telemetry", "telemetry-audit", "sandgate.identity.*.*.v1"],
@@ -26,6 +28,9 @@ const consumers = [
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.extended.v1"],
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.stop_requested.v1"],
   ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.used.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.preview_created.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.preview_revoked.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.preview_link_created.v1"],
 ] as const;
 
 const subjectOf = (service: string) => `sandgate.${service}.thing.changed.v1`;
