@@ -99,4 +99,29 @@ describe("work that needs a lease", () => {
     const ended = run("a", (signal) => once(signal, "abort").then(() => {}), { ...leases, acquire });
     expect(await ended).toBe(true);
   });
+
+  test.each([
+    ["a renewal waits for the database", 0],
+    ["it was long in coming", ttlMs],
+  ])("is told to end when its lease is over, also when %s", async (_, firstMs) => {
+    const renewal = Promise.withResolvers<string[]>();
+    let renewals = -1;
+    const acquire: LeaseStore["acquire"] = async (...given) => {
+      renewals += 1;
+      if (renewals > 0) return renewal.promise;
+      const held = await leases.acquire(...given);
+      vi.advanceTimersByTime(firstMs);
+      return held;
+    };
+    const ended = run(
+      "a",
+      async (signal) => {
+        await once(signal, "abort");
+        expect(renewals).toBe(firstMs === 0 ? 1 : 0);
+        renewal.resolve([]);
+      },
+      { ...leases, acquire },
+    );
+    expect(await ended).toBe(true);
+  });
 });

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "../base/logging.ts";
+import { monotonicMs } from "../base/time.ts";
 
 /**
  * Leases divide work among replicas, by the database's clock. They don't make the work correct; compare-and-set does.
@@ -26,24 +27,29 @@ export async function runLeased(
   work: (signal: AbortSignal) => Promise<void>,
 ): Promise<boolean> {
   const { leases, name, holder, ttlMs, logger } = o;
-  const acquire = async () => (await leases.acquire([name], holder, ttlMs)).length > 0;
-  if (!(await acquire())) return false;
   const ended = new AbortController();
   const lost = new AbortController();
+  let expiry: NodeJS.Timeout | undefined;
+  /** Takes or renews the lease. The timer ends the work in time, also while a renewal waits for the database. */
+  const acquire = async (): Promise<boolean> => {
+    const askedAt = monotonicMs();
+    if ((await leases.acquire([name], holder, ttlMs)).length === 0) return false;
+    clearTimeout(expiry);
+    expiry = setTimeout(() => lost.abort(), askedAt + ttlMs - monotonicMs()).unref();
+    return true;
+  };
+  if (!(await acquire())) return false;
 
   const keep = async () => {
-    for (let heldUntil = performance.now() + ttlMs; performance.now() < heldUntil; ) {
+    while (!lost.signal.aborted) {
       await delay(ttlMs / 3, undefined, { signal: ended.signal, ref: false }).catch(() => undefined);
       if (ended.signal.aborted) return;
-      const askedAt = performance.now();
       try {
-        if (!(await acquire())) break;
-        heldUntil = askedAt + ttlMs;
+        if (!(await acquire())) lost.abort();
       } catch (error) {
         logger.warn({ err: error, lease: name }, "failed to renew a lease; will retry");
       }
     }
-    lost.abort();
   };
   const keeping = keep();
   try {
@@ -52,6 +58,7 @@ export async function runLeased(
     ended.abort();
     // A renewal that is still running would take the lease again.
     await keeping;
+    clearTimeout(expiry);
     await leases
       .release([name], holder)
       .catch((error: unknown) => logger.warn({ err: error, lease: name }, "a lease was not released; it will expire"));
