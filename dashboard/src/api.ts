@@ -27,3 +27,6 @@ export const queryClient = new QueryClient({
     },
   },
 });
+
+/** Options of a query for what is edited: it is read when that begins, and not again while somebody edits it. */
+export const readForEdit = { staleTime: 0, gcTime: 0, refetchOnWindowFocus: false, refetchOnReconnect: false } as const;

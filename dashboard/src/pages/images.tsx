@@ -3,11 +3,13 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { Pencil, Plus, Trash2 } from "lucide-react";
 import { useAccount } from "../account.ts";
+import { readForEdit } from "../api.ts";
 import { curlLine } from "../curl.ts";
 import { useTitle } from "../title.ts";
+import { ActionButton } from "../ui/action.tsx";
 import { Button, Empty, IconButton, PageHeader, Tag } from "../ui/basics.tsx";
-import { Confirm, FormDialog } from "../ui/dialog.tsx";
-import { CheckField, Form, type FormFields, SelectField, TextField } from "../ui/form.tsx";
+import { Confirm, EditDialog } from "../ui/dialog.tsx";
+import { CheckField, changedFields, Form, type FormFields, SelectField, TextField } from "../ui/form.tsx";
 import { Rows, usePage } from "../ui/list.tsx";
 import { spell, Time } from "../ui/time.tsx";
 import { isAdmin, useWorkspace } from "../workspace.ts";
@@ -91,15 +93,15 @@ function ImageRow(o: { image: Image; mayChange: boolean; onChange(): Promise<unk
       <td className="actions-cell">
         {mayChange && (
           <>
-            <Button
+            <ActionButton
               className="small"
-              onClick={async () => {
+              run={async () => {
                 await sandgate.images.update(image.id, { enabled: !image.enabled });
                 await onChange();
               }}
             >
               {image.enabled ? "Disable" : "Enable"}
-            </Button>{" "}
+            </ActionButton>{" "}
             <IconButton label={`Edit ${image.name}`} onClick={o.onEdit}>
               <Pencil aria-hidden />
             </IconButton>
@@ -136,6 +138,7 @@ function ImageDialog({ id, onClose, onSaved }: { id: string; onClose(): void; on
     queryKey: [workspace.id, "image", id],
     queryFn: ({ signal }) => sandgate.images.get(id, { signal }),
     enabled: !isNew,
+    ...readForEdit,
   });
   const registries = useQuery({
     queryKey: [workspace.id, "registries", "all"],
@@ -143,10 +146,9 @@ function ImageDialog({ id, onClose, onSaved }: { id: string; onClose(): void; on
   });
   const old = image.data;
   async function send(fields: FormFields) {
-    const changes = {
+    const given = {
       name: fields.text("name") ?? "",
       image: fields.text("image") ?? "",
-      ...(fields.text("tag") && { tag: fields.text("tag") as string }),
       description: fields.text("description") ?? null,
       ttlSeconds: fields.number("ttl_seconds") ?? null,
       readinessPort: fields.number("readiness_port") ?? null,
@@ -154,14 +156,20 @@ function ImageDialog({ id, onClose, onSaved }: { id: string; onClose(): void; on
       enabled: fields.flag("enabled"),
       ...(fields.number("memory_mb") !== undefined && { memoryMb: fields.number("memory_mb") as number }),
     };
-    if (isNew) await sandgate.images.create({ ...changes, ...(fields.flag("is_default") && { isDefault: true }) });
-    else await sandgate.images.update(id, changes);
+    if (old) await sandgate.images.update(id, changedFields(given, old));
+    else await sandgate.images.create({ ...given, ...(fields.flag("is_default") && { isDefault: true }) });
     await onSaved();
     onClose();
   }
   const isReady = (isNew || old !== undefined) && registries.data !== undefined;
   return (
-    <FormDialog title={isNew ? "New image" : `Edit ${old?.name ?? "image"}`} open={isReady} onClose={onClose} wide>
+    <EditDialog
+      title={isNew ? "New image" : `Edit ${old?.name ?? "image"}`}
+      isReady={isReady}
+      error={image.error ?? registries.error}
+      onClose={onClose}
+      wide
+    >
       <Form send={send} onCancel={onClose}>
         <div className="row">
           <TextField label="Name" name="name" defaultValue={old?.name} maxLength={100} />
@@ -230,6 +238,6 @@ function ImageDialog({ id, onClose, onSaved }: { id: string; onClose(): void; on
           <CheckField label="A default image of all workspaces, which can't be changed" name="is_default" />
         )}
       </Form>
-    </FormDialog>
+    </EditDialog>
   );
 }

@@ -2,11 +2,12 @@ import type { Registry } from "@sandgate/client";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { Pencil, Plus, Trash2 } from "lucide-react";
+import { readForEdit } from "../api.ts";
 import { curlLine } from "../curl.ts";
 import { useTitle } from "../title.ts";
 import { Button, Empty, IconButton, PageHeader } from "../ui/basics.tsx";
-import { Confirm, FormDialog } from "../ui/dialog.tsx";
-import { Form, type FormFields, TextField } from "../ui/form.tsx";
+import { Confirm, EditDialog } from "../ui/dialog.tsx";
+import { changedFields, Form, type FormFields, TextField } from "../ui/form.tsx";
 import { Rows, usePage } from "../ui/list.tsx";
 import { Time } from "../ui/time.tsx";
 import { isAdmin, useWorkspace } from "../workspace.ts";
@@ -115,10 +116,11 @@ function Row(o: { registry: Registry; mayChange: boolean; onChange(): Promise<un
 function RegistryDialog({ id, onClose, onSaved }: { id: string; onClose(): void; onSaved(): Promise<unknown> }) {
   const { workspace, sandgate } = useWorkspace();
   const isNew = id === "new";
-  const { data: old } = useQuery({
+  const { data: old, error } = useQuery({
     queryKey: [workspace.id, "registry", id],
     queryFn: ({ signal }) => sandgate.registries.get(id, { signal }),
     enabled: !isNew,
+    ...readForEdit,
   });
   async function send(fields: FormFields) {
     const given = {
@@ -127,15 +129,16 @@ function RegistryDialog({ id, onClose, onSaved }: { id: string; onClose(): void;
       username: fields.text("username") ?? "",
     };
     const password = fields.exact("password");
-    if (isNew) await sandgate.registries.create({ ...given, password });
-    else await sandgate.registries.update(id, { ...given, ...(password && { password }) });
+    if (old) await sandgate.registries.update(id, { ...changedFields(given, old), ...(password && { password }) });
+    else await sandgate.registries.create({ ...given, password });
     await onSaved();
     onClose();
   }
   return (
-    <FormDialog
+    <EditDialog
       title={isNew ? "New registry" : `Edit ${old?.name ?? "registry"}`}
-      open={isNew || old !== undefined}
+      isReady={isNew || old !== undefined}
+      error={error}
       onClose={onClose}
     >
       <Form send={send} onCancel={onClose}>
@@ -151,6 +154,6 @@ function RegistryDialog({ id, onClose, onSaved }: { id: string; onClose(): void;
           hint={isNew ? "Or a token. It is tried at the registry." : "Needed again when address or username change."}
         />
       </Form>
-    </FormDialog>
+    </EditDialog>
   );
 }

@@ -4,6 +4,7 @@ import { useAccount } from "../account.ts";
 import { api } from "../api.ts";
 import { forgetSession } from "../session.ts";
 import { useTitle } from "../title.ts";
+import { ActionButton } from "../ui/action.tsx";
 import { Button, Loading, PageHeader } from "../ui/basics.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { CheckField, Form, TextField } from "../ui/form.tsx";
@@ -119,16 +120,16 @@ function Sessions() {
                 {current ? (
                   <span className="muted">this one</span>
                 ) : (
-                  <Button
+                  <ActionButton
                     kind="danger"
                     className="small"
-                    onClick={async () => {
+                    run={async () => {
                       await api.sessions.delete(id);
                       await read();
                     }}
                   >
                     End
-                  </Button>
+                  </ActionButton>
                 )}
               </td>
             </tr>

@@ -1,4 +1,5 @@
-import { createContext, type FormEvent, type InputHTMLAttributes, type ReactNode, useContext, useState } from "react";
+import { createContext, type FormEvent, type InputHTMLAttributes, type ReactNode, useContext } from "react";
+import { useAction } from "./action.tsx";
 import { Button, Field } from "./basics.tsx";
 import { issueOf, Problem } from "./problem.tsx";
 import { spell } from "./time.tsx";
@@ -27,6 +28,18 @@ function readFields(form: HTMLFormElement): FormFields {
   };
 }
 
+/**
+ * What a form changes of a record. The other fields are not sent, so that they stay as somebody else may have made them
+ * meanwhile.
+ */
+export function changedFields<Fields extends object>(
+  given: Fields,
+  old: { readonly [Name in keyof Fields]: unknown },
+): Partial<Fields> {
+  const changed = Object.entries(given).filter(([name, value]) => value !== old[name as keyof Fields]);
+  return Object.fromEntries(changed) as Partial<Fields>;
+}
+
 const FormError = createContext<unknown>(undefined);
 
 /** A form that is sent once at a time, and shows at its fields and below them what was wrong. */
@@ -39,20 +52,11 @@ export function Form(o: {
   onCancel?: (() => void) | undefined;
   send(fields: FormFields): Promise<unknown>;
 }) {
-  const [error, setError] = useState<unknown>();
-  const [busy, setBusy] = useState(false);
-  async function submit(event: FormEvent<HTMLFormElement>) {
+  const { busy, error, act } = useAction();
+  function submit(event: FormEvent<HTMLFormElement>) {
     event.preventDefault();
     const fields = readFields(event.currentTarget);
-    setBusy(true);
-    setError(undefined);
-    try {
-      await o.send(fields);
-    } catch (thrown) {
-      setError(thrown);
-    } finally {
-      setBusy(false);
-    }
+    act(() => o.send(fields));
   }
   return (
     <FormError value={error}>
