@@ -37,8 +37,18 @@ export function useSandbox(): { sandbox: Sandbox; record: SandboxRecord; key: re
   return { sandbox, record, key };
 }
 
-/** Changes a sandbox, and reads again what shows it. */
+/** Changes the sandbox of the page, and reads its record and the lists again; what its tabs have read stays. */
 export function useSandboxChange<Input, Result>(change: (input: Input) => Promise<Result>) {
+  const { sandboxId } = useParams({ from: "/shell/sandboxes/$sandboxId" });
+  const { workspace, sandgate } = useWorkspace();
   const queries = useQueryClient();
-  return useMutation({ mutationFn: change, onSettled: () => queries.invalidateQueries() });
+  const { queryKey } = sandboxQuery(sandgate, workspace.id, sandboxId);
+  return useMutation({
+    mutationFn: change,
+    onSettled: () =>
+      Promise.all([
+        queries.invalidateQueries({ queryKey, exact: true }),
+        queries.invalidateQueries({ queryKey: [workspace.id, "sandboxes"] }),
+      ]),
+  });
 }

@@ -1,10 +1,13 @@
 import type { Sandbox } from "@sandgate/client";
-import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useBlocker } from "@tanstack/react-router";
 import { Download } from "lucide-react";
 import { useState } from "react";
+import { readForEdit } from "../api.ts";
 import { keepLineEnds, toLineFeeds } from "../line-ends.ts";
+import { useAction } from "../ui/action.tsx";
 import { Button, Loading } from "../ui/basics.tsx";
+import { Question } from "../ui/dialog.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { saveFile } from "../ui/save.ts";
 import { bytes, Time } from "../ui/time.tsx";
@@ -37,49 +40,45 @@ function decode(content: Uint8Array): string | undefined {
   }
 }
 
-/** A file, as text where it is some. A save is refused when somebody else has changed it since. */
+/** A file, as text where it is some. A save is refused when somebody else has changed it since it was read. */
 export function FileEditor({ sandbox, path, folder }: { sandbox: Sandbox; path: string; folder: string }) {
-  const queries = useQueryClient();
-  const key = [sandbox.id, "file", path];
   const file = useQuery({
-    queryKey: key,
+    queryKey: [sandbox.id, "file", path],
     queryFn: ({ signal }) => openFile(sandbox, path, signal),
-    refetchOnWindowFocus: false,
-    staleTime: 0,
-    gcTime: 0,
+    ...readForEdit,
   });
   const [edited, setEdited] = useState<string>();
-  const [error, setError] = useState<unknown>();
-  const [busy, setBusy] = useState(false);
+  const { busy, error, act } = useAction();
   const [saved, setSaved] = useState(false);
-  if (file.isError) return <Problem error={file.error} />;
-  if (!file.data) return <Loading what="Reading the file" />;
-  const { text, size, modifiedAt, mode, etag } = file.data;
+  const text = file.data?.text;
   const shown = toLineFeeds(text ?? "");
+  const isChanged = edited !== undefined && edited !== shown;
+  const leaving = useBlocker({ shouldBlockFn: () => isChanged, enableBeforeUnload: isChanged, withResolver: true });
 
-  async function save() {
-    setBusy(true);
-    setError(undefined);
-    try {
-      await sandbox.files.write(path, keepLineEnds(text ?? "", edited ?? ""), { ifMatch: etag });
-      await queries.invalidateQueries({ queryKey: key });
-      setEdited(undefined);
-      setSaved(true);
-    } catch (thrown) {
-      setError(thrown);
-    } finally {
-      setBusy(false);
-    }
+  async function readAgain() {
+    if ((await file.refetch()).isSuccess) setEdited(undefined);
   }
-  async function download() {
-    setError(undefined);
-    try {
+  const readProblem = file.isError && (
+    <Problem error={file.error}>
+      <p>
+        <Button onClick={readAgain}>Read it again</Button>
+      </p>
+    </Problem>
+  );
+  if (!file.data) return readProblem || <Loading what="Reading the file" />;
+  const { size, modifiedAt, mode, etag } = file.data;
+
+  const save = () =>
+    act(async () => {
+      await sandbox.files.write(path, keepLineEnds(text ?? "", edited ?? ""), { ifMatch: etag });
+      await readAgain();
+      setSaved(true);
+    });
+  const download = () =>
+    act(async () => {
       const stream = await sandbox.files.read(path, { format: "stream" });
       saveFile(path.slice(path.lastIndexOf("/") + 1), await new Response(stream).blob());
-    } catch (thrown) {
-      setError(thrown);
-    }
-  }
+    });
   return (
     <section className="card" aria-label={path}>
       <p className="muted num">
@@ -92,7 +91,8 @@ export function FileEditor({ sandbox, path, folder }: { sandbox: Sandbox; path: 
           className="editor mono"
           aria-label="Content"
           value={edited ?? shown}
-          readOnly={busy}
+          // Without having read what was saved, a second save would be refused.
+          readOnly={busy || file.isError}
           spellCheck={false}
           autoCapitalize="none"
           onChange={(event) => {
@@ -102,13 +102,14 @@ export function FileEditor({ sandbox, path, folder }: { sandbox: Sandbox; path: 
         />
       )}
       {error !== undefined && <Problem error={error} />}
+      {readProblem}
       <div className="form-end">
         {text !== undefined && (
-          <Button kind="primary" busy={busy} disabled={edited === undefined || edited === shown} onClick={save}>
+          <Button kind="primary" busy={busy} disabled={!isChanged || file.isError} onClick={save}>
             Save
           </Button>
         )}
-        <Button icon={<Download aria-hidden />} onClick={download}>
+        <Button icon={<Download aria-hidden />} busy={busy} onClick={download}>
           Download
         </Button>
         <Link
@@ -122,6 +123,15 @@ export function FileEditor({ sandbox, path, folder }: { sandbox: Sandbox; path: 
           {saved ? "Saved." : ""}
         </span>
       </div>
+      <Question
+        title="Leave without saving?"
+        action="Discard"
+        open={leaving.status === "blocked"}
+        onOpenChange={() => leaving.reset?.()}
+        onConfirm={() => leaving.proceed?.()}
+      >
+        <p>What you changed in {path} is lost then.</p>
+      </Question>
     </section>
   );
 }
