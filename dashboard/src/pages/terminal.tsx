@@ -13,6 +13,8 @@ import "@xterm/xterm/css/xterm.css";
 import "../styles/terminal.css";
 
 const listMs = 5_000;
+/** So many bytes may wait to be shown; xterm.js throws what comes beyond 50 MB away. */
+const maxPendingBytes = 8 * 1024 * 1024;
 
 /** Terminals in a sandbox. They run on when the page is left, and are found again. */
 export function TerminalPage() {
@@ -120,6 +122,7 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
       cursorBlink: true,
       scrollback: 10_000,
       screenReaderMode: true,
+      disableStdin: true,
       theme: { background: style.backgroundColor, foreground: style.color, cursor: style.color },
     });
     const fit = new FitAddon();
@@ -128,26 +131,63 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
     fit.fit();
     const controller = new AbortController();
     let remote: RemoteTerminal | undefined;
-    /** Typed before there was a connection. */
-    const early: (string | Uint8Array)[] = [];
-    const write = (data: string | Uint8Array) => (remote ? remote.write(data) : early.push(data));
+    /** Typed while nothing was attached. */
+    const typed: (string | Uint8Array)[] = [];
+    const write = (data: string | Uint8Array) => (remote ? remote.write(data) : typed.push(data));
     const observer = new ResizeObserver(() => fit.fit());
     observer.observe(element);
     screen.onData(write);
     screen.onBinary((text) => write(Uint8Array.from(text, (each) => each.charCodeAt(0))));
     screen.onResize(({ cols, rows }) => void remote?.resize({ cols, rows }));
-    async function attach() {
-      remote = await sandbox.pty.connect(id, {
+    /** Output from before ends here. What it asks a terminal was answered then, and a second answer would be typed in. */
+    let replayEnd: number | undefined;
+    function acceptInput() {
+      screen.options.disableStdin = false;
+      setStatus("Connected");
+    }
+    /** Shows the output after a byte. Returns where to go on if it came faster than it could be shown. */
+    async function show(after: number): Promise<number | undefined> {
+      let pendingBytes = 0;
+      let next: number | undefined;
+      const terminal = await sandbox.pty.connect(id, {
+        after,
         cols: screen.cols,
         rows: screen.rows,
         signal: controller.signal,
-        onData: (data) => screen.write(data),
-        onConnection: (isConnected) => setStatus(isConnected ? "Connected" : "Connecting again"),
+        onData: (data) => {
+          if (next !== undefined) return;
+          const { offset } = terminal;
+          pendingBytes += data.length;
+          screen.write(data, () => {
+            pendingBytes -= data.length;
+            if (screen.options.disableStdin && offset >= (replayEnd ?? 0)) acceptInput();
+          });
+          if (pendingBytes <= maxPendingBytes) return;
+          next = offset;
+          remote = undefined;
+          terminal.close();
+        },
+        onConnection: (isConnected) => {
+          if (!isConnected) setStatus("Connecting again");
+          else if (!screen.options.disableStdin || replayEnd === 0) acceptInput();
+        },
       });
-      if (controller.signal.aborted) return remote.close();
-      for (const data of early) remote.write(data);
+      if (controller.signal.aborted) {
+        terminal.close();
+        return undefined;
+      }
+      const { outputBytes, retainedFrom } = terminal.process.record;
+      replayEnd ??= outputBytes > retainedFrom ? outputBytes : 0;
+      remote = terminal;
+      for (const data of typed.splice(0)) terminal.write(data);
+      await terminal.wait();
+      if (next !== undefined) await new Promise<void>((resolve) => screen.write("", resolve));
+      return next;
+    }
+    async function attach() {
       screen.focus();
-      await remote.wait();
+      let next: number | undefined = 0;
+      while (next !== undefined && !controller.signal.aborted) next = await show(next);
       if (controller.signal.aborted) return;
       setStatus("Ended");
       whenOver.current();
