@@ -8,6 +8,8 @@ export interface LogLine extends LogEntry {
 /** The newest lines of a log, and which of them a search finds. */
 export interface LogBuffer {
   add(entries: readonly LogEntry[]): void;
+  /** So many lines came that were not kept. Those before them are dropped, so that no line is missing in between. */
+  skip(count: number): void;
   /** Shows lines with this text alone; capital letters don't matter. */
   search(text: string): void;
   readonly shown: readonly LogLine[];
@@ -16,8 +18,11 @@ export interface LogBuffer {
   readonly dropped: number;
 }
 
-/** Keeps so many lines at most. The oldest are dropped a tenth at once, so that this costs little for each line. */
-export function createLogBuffer(maxLines = 100_000): LogBuffer {
+/** How many lines are kept at most. The oldest are dropped a tenth at once, so that this costs little for each line. */
+const maxLines = 100_000;
+const droppedAtOnce = maxLines / 10;
+
+export function createLogBuffer(): LogBuffer {
   let lines: LogLine[] = [];
   let shown: LogLine[] = [];
   let text = "";
@@ -31,11 +36,16 @@ export function createLogBuffer(maxLines = 100_000): LogBuffer {
         if (isFound(line)) shown.push(line);
       }
       if (lines.length <= maxLines) return;
-      const excess = Math.max(lines.length - maxLines, Math.ceil(maxLines / 10));
+      const excess = Math.max(lines.length - maxLines, droppedAtOnce);
       lines = lines.slice(excess);
       dropped += excess;
       const first = shown.findIndex(({ number }) => number >= dropped);
       shown = first < 0 ? [] : shown.slice(first);
+    },
+    skip(count) {
+      dropped += lines.length + count;
+      lines = [];
+      shown = [];
     },
     search(wanted) {
       text = wanted.toLowerCase();
@@ -49,6 +59,28 @@ export function createLogBuffer(maxLines = 100_000): LogBuffer {
     },
     get dropped() {
       return dropped;
+    },
+  };
+}
+
+/** Lines that have come and wait to be shown: the newest, as many as a buffer keeps. */
+export function createWaitingLines() {
+  let entries: LogEntry[] = [];
+  let skipped = 0;
+  return {
+    push(entry: LogEntry): void {
+      entries.push(entry);
+      if (entries.length <= maxLines) return;
+      entries = entries.slice(droppedAtOnce);
+      skipped += droppedAtOnce;
+    },
+    /** Moves so many lines, the oldest first, to a buffer; returns whether there were any. */
+    moveTo(buffer: LogBuffer, count: number): boolean {
+      if (entries.length === 0) return false;
+      if (skipped > 0) buffer.skip(skipped);
+      skipped = 0;
+      buffer.add(entries.splice(0, count));
+      return true;
     },
   };
 }

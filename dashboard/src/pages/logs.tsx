@@ -1,9 +1,9 @@
-import type { LogEntry, Sandbox } from "@sandgate/client";
+import type { Sandbox } from "@sandgate/client";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown, Download, Pause, Play } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
-import { createLogBuffer, type LogBuffer, type LogLine } from "../log-buffer.ts";
+import { createLogBuffer, createWaitingLines, type LogBuffer, type LogLine } from "../log-buffer.ts";
 import { hasEnded, useSandbox } from "../sandbox-queries.ts";
 import { Button, Field } from "../ui/basics.tsx";
 import { Problem } from "../ui/problem.tsx";
@@ -78,70 +78,99 @@ export function Logs() {
           <DownloadAll sandbox={sandbox} stream={stream as Stream | undefined} />
         </div>
       </search>
-      {tail.error !== undefined && <Problem error={tail.error} />}
+      {tail.error !== undefined && (
+        <Problem error={tail.error}>
+          <p>
+            <Button onClick={tail.tryAgain}>Try again</Button>
+          </p>
+        </Problem>
+      )}
       <LogView buffer={tail.buffer} version={tail.version} isLive={!paused} />
       <p className="log-status muted num" role="status">
-        {describe(tail.buffer, { isEnd: tail.isEnd, paused, isSearch: q !== "" })}
+        {describe(tail, { paused, isSearch: q !== "" })}
       </p>
     </>
   );
 }
 
-function describe(buffer: LogBuffer, o: { isEnd: boolean; paused: boolean; isSearch: boolean }): string {
+function describe({ buffer, ...tail }: Tail, o: { paused: boolean; isSearch: boolean }): string {
   const lines = `${buffer.kept.toLocaleString()} ${buffer.kept === 1 ? "line" : "lines"}`;
   const found = o.isSearch ? `${buffer.shown.length.toLocaleString()} of ${lines} found` : lines;
-  const older = buffer.dropped > 0 ? ", older ones are in the download" : "";
-  return `${found}${older}. ${o.isEnd ? "The log has ended." : o.paused ? "Paused." : "Live."}`;
+  const older = buffer.dropped > 0 || tail.hasOlder ? ", older ones are in the download" : "";
+  if (tail.isEnd) return `${found}${older}. The log has ended.`;
+  if (tail.error !== undefined) return `${found}${older}. Stopped.`;
+  return `${found}${older}. ${o.paused ? "Paused." : "Live."}`;
+}
+
+interface Tail {
+  buffer: LogBuffer;
+  /** Changes with what the buffer shows. */
+  version: number;
+  /** Whether there are lines before the first that was read. */
+  hasOlder: boolean;
+  isEnd: boolean;
+  /** Why it is not followed any more. */
+  error: unknown;
+  tryAgain(): void;
 }
 
 /** Follows the log, and shows what came a few times a second. A stream that breaks off goes on where it was. */
-function useTail(sandbox: Sandbox, stream: Stream | undefined, o: { text: string; paused: boolean }) {
+function useTail(sandbox: Sandbox, stream: Stream | undefined, o: { text: string; paused: boolean }): Tail {
   const [version, setVersion] = useState(0);
   const [error, setError] = useState<unknown>();
   const [isEnd, setIsEnd] = useState(false);
+  const [hasOlder, setHasOlder] = useState(false);
+  const [tries, setTries] = useState(0);
   const buffer = useRef(createLogBuffer());
-  const waiting = useRef<LogEntry[]>([]);
-  const paused = useRef(o.paused);
-  paused.current = o.paused;
+  const wanted = useRef(o);
+  wanted.current = o;
 
   useEffect(() => {
     const controller = new AbortController();
+    const { signal } = controller;
+    const waiting = createWaitingLines();
     buffer.current = createLogBuffer();
-    waiting.current = [];
+    buffer.current.search(wanted.current.text);
     setError(undefined);
     setIsEnd(false);
+    setHasOlder(false);
     setVersion((old) => old + 1);
     const timer = setInterval(() => {
-      if (paused.current || waiting.current.length === 0) return;
-      buffer.current.add(waiting.current.splice(0, maxShown));
-      setVersion((old) => old + 1);
+      if (wanted.current.paused) return;
+      if (waiting.moveTo(buffer.current, maxShown)) setVersion((old) => old + 1);
     }, showMs);
+    async function lookForOlder(until: string) {
+      const older = sandbox.logs({ since: sandbox.record.createdAt, until, limit: 1, stream, signal });
+      for await (const _ of older) setHasOlder(true);
+    }
     async function follow() {
-      const { signal } = controller;
       let count = 0;
+      let first: string | undefined;
       for await (const entry of sandbox.logs({ follow: true, limit: historyLines, stream, signal })) {
-        waiting.current.push(entry);
+        first ??= entry.timestamp;
+        waiting.push(entry);
         count += 1;
+        if (count === historyLines) await lookForOlder(first);
         // A burst leaves the browser time for everything else.
         if (count % burstLines === 0) await new Promise((resolve) => setTimeout(resolve));
       }
       setIsEnd(true);
     }
     follow().catch((thrown: unknown) => {
-      if (!controller.signal.aborted) setError(thrown);
+      if (!signal.aborted) setError(thrown);
     });
     return () => {
       controller.abort();
       clearInterval(timer);
     };
-  }, [sandbox, stream]);
+  }, [sandbox, stream, tries]);
 
   useEffect(() => {
     buffer.current.search(o.text);
     setVersion((old) => old + 1);
   }, [o.text]);
 
-  return { buffer: buffer.current, version, error, isEnd };
+  return { buffer: buffer.current, version, hasOlder, isEnd, error, tryAgain: () => setTries((old) => old + 1) };
 }
 
 function LogView({ buffer, version, isLive }: { buffer: LogBuffer; version: number; isLive: boolean }) {
