@@ -53,17 +53,27 @@ async function request(method: string, path: string, body?: object): Promise<Res
   });
 }
 
-async function keepToken(answer: Response): Promise<void> {
+/** Returns whose token it is. */
+async function keepToken(answer: Response): Promise<string> {
   const { access_token: value, expires_in: seconds } = (await answer.json()) as {
     access_token: string;
     expires_in: number;
   };
   // Read for what the page shows; the server verifies it.
   const claims = JSON.parse(atob(value.split(".")[1]?.replace(/-/g, "+").replace(/_/g, "/") ?? "")) as { sub: string };
-  const isNew = token?.userId !== claims.sub;
+  // In another tab somebody else has signed in. What this tab shows isn't theirs.
+  if (token !== undefined && token.userId !== claims.sub) {
+    location.reload();
+    throw new Error("Somebody else has signed in.");
+  }
   token = { value, userId: claims.sub, expiresAt: Date.now() + seconds * 1000 };
-  if (isNew && status === "signed-out") channel.postMessage({ userId: claims.sub });
   become("signed-in");
+  return claims.sub;
+}
+
+/** A session that begins in this tab is the other tabs' too. */
+async function beginSession(answer: Response): Promise<void> {
+  channel.postMessage({ userId: await keepToken(answer) });
 }
 
 async function renewNow(): Promise<void> {
@@ -91,7 +101,7 @@ export const provideToken: TokenProvider = async ({ refused }) => {
 };
 
 export async function signIn(credentials: { username: string; password: string; otp?: string }): Promise<void> {
-  await keepToken(await request("POST", "session", credentials));
+  await beginSession(await request("POST", "session", credentials));
 }
 
 /** Which ways to sign in there are. */
@@ -108,7 +118,7 @@ export async function readSignInOptions(): Promise<SignInOptions> {
 
 /** Takes over the session that single sign-on has begun. */
 export async function adoptSession(refreshToken: string): Promise<void> {
-  await keepToken(await request("PUT", "session", { refresh_token: refreshToken }));
+  await beginSession(await request("PUT", "session", { refresh_token: refreshToken }));
 }
 
 /** Ends the session in all tabs. */

@@ -62,7 +62,7 @@ export async function openDashboardPlatform(settings: Record<string, string> = {
     async signIn(page, { username, password } = platform.admin) {
       await page.getByLabel("Email").fill(username);
       await page.getByLabel("Password").fill(password);
-      await page.getByRole("button", { name: "Sign in" }).click();
+      await page.getByRole("button", { name: "Sign in", exact: true }).click();
       await page.getByRole("button", { name: "Sign out" }).waitFor();
     },
     async call<T>(method: string, path: string, body?: object) {

@@ -85,6 +85,20 @@ describe.runIf(isAvailable)("the dashboard's single sign-on", () => {
     expect(await page.getByRole("alert").count()).toBe(0);
   });
 
+  test("takes other tabs along, where somebody else has signed in meanwhile", async () => {
+    await dashboard.open(page, "/");
+    await button("Sign in with Google").click();
+    await heading("Provider").waitFor();
+    const other = await context.newPage();
+    await dashboard.open(other, "/");
+    await dashboard.signIn(other);
+    await other.evaluate("globalThis.isOfBefore = true");
+    await button("Sign in").click();
+    await heading("Sandboxes").waitFor();
+    await expect.poll(() => other.locator(".who").first().textContent()).toBe(ann.email);
+    expect(await other.evaluate("globalThis.isOfBefore")).toBeUndefined();
+  });
+
   test("says that somebody has cancelled, and takes them by the next try", async () => {
     await choose("Cancel");
     expect(await readProblem()).toMatch(
