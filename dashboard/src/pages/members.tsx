@@ -21,6 +21,15 @@ const roles = [
   ["owner", "Owner: also deletes the workspace"],
 ] as const;
 
+const roleNote = {
+  member: "; admins add and remove members",
+  admin: "; only owners make and remove owners",
+  owner: "",
+};
+
+/** The roles that somebody with a role may give. */
+const givenBy = (role: Role) => roles.filter(([value]) => role === "owner" || value !== "owner");
+
 /** Who is in the workspace, and the workspace itself. */
 export function Members() {
   useTitle("Members");
@@ -37,7 +46,7 @@ export function Members() {
     <>
       <PageHeader
         title="Members"
-        note={`${workspace.name}, where you are ${workspace.role}${mayChange ? "" : "; admins add and remove members"}`}
+        note={`${workspace.name}, where you are ${workspace.role}${roleNote[workspace.role]}`}
       >
         <Button kind="primary" icon={<UserPlus aria-hidden />} disabled={!mayChange} onClick={() => setAdding(true)}>
           Add member
@@ -59,7 +68,7 @@ export function Members() {
           />
         }
       >
-        {(member) => <Row key={member.userId} member={member} mayChange={mayChange} onChange={read} />}
+        {(member) => <Row key={member.userId} member={member} onChange={read} />}
       </Rows>
       <WorkspaceCard />
       <FormDialog title="Add member" open={adding} onClose={() => setAdding(false)}>
@@ -76,23 +85,37 @@ export function Members() {
           }}
         >
           <TextField label="Email" name="username" inputMode="email" hint="Of somebody who has an account." />
-          <SelectField label="Role" name="role" options={roles} />
+          <SelectField label="Role" name="role" options={givenBy(workspace.role)} />
         </Form>
       </FormDialog>
     </>
   );
 }
 
-function Row({ member, mayChange, onChange }: { member: Member; mayChange: boolean; onChange(): Promise<unknown> }) {
-  const { sandgate } = useWorkspace();
+/** What follows a change of the user's workspaces, or of the user's role in one: they are read again, or one is shown. */
+function useWorkspaceChange() {
+  const queries = useQueryClient();
+  const navigate = useNavigate();
+  const read = () => queries.invalidateQueries({ queryKey: workspacesQuery.queryKey });
+  async function show(id: string | undefined) {
+    if (id) rememberWorkspace(id);
+    await navigate({ to: "/members", search: { workspace: id } });
+  }
+  return { read, show };
+}
+
+function Row({ member, onChange }: { member: Member; onChange(): Promise<unknown> }) {
+  const { workspace, sandgate } = useWorkspace();
+  const workspaces = useWorkspaceChange();
   const account = useAccount();
   const [error, setError] = useState<unknown>();
   const { userId, username, role, joinedAt } = member;
   const isSelf = userId === account.id;
+  const mayChange = isAdmin(workspace) && (role !== "owner" || workspace.role === "owner");
   async function change(to: string) {
     setError(undefined);
     await sandgate.members.update(userId, { role: to as Role }).catch(setError);
-    await onChange();
+    await Promise.all([onChange(), isSelf && workspaces.read()]);
   }
   return (
     <tr>
@@ -103,7 +126,7 @@ function Row({ member, mayChange, onChange }: { member: Member; mayChange: boole
       <td>
         {mayChange ? (
           <select aria-label={`Role of ${username}`} value={role} onChange={(event) => change(event.target.value)}>
-            {roles.map(([value]) => (
+            {givenBy(workspace.role).map(([value]) => (
               <option key={value} value={value}>
                 {value}
               </option>
@@ -128,7 +151,9 @@ function Row({ member, mayChange, onChange }: { member: Member; mayChange: boole
             action={isSelf ? "Leave workspace" : "Remove member"}
             run={async () => {
               await sandgate.members.delete(userId);
-              await onChange();
+              if (!isSelf) return onChange();
+              await workspaces.read();
+              await workspaces.show(undefined);
             }}
           >
             <p>Access ends within a second, and so does what is open.</p>
@@ -141,14 +166,8 @@ function Row({ member, mayChange, onChange }: { member: Member; mayChange: boole
 
 function WorkspaceCard() {
   const { workspace, sandgate } = useWorkspace();
-  const navigate = useNavigate();
-  const queries = useQueryClient();
+  const { read, show } = useWorkspaceChange();
   const [making, setMaking] = useState(false);
-  const read = () => queries.invalidateQueries({ queryKey: workspacesQuery.queryKey });
-  async function show(id: string | undefined) {
-    if (id) rememberWorkspace(id);
-    await navigate({ to: "/members", search: { workspace: id } });
-  }
   return (
     <section className="card narrow">
       <header>
