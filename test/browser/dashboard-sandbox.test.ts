@@ -1,9 +1,11 @@
 import { readFile } from "node:fs/promises";
+import { setImmediate } from "node:timers/promises";
 import { probeBrowser } from "@sandgate/test-support/browser";
 import { probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
+import { test } from "@sandgate/test-support/test";
 import type { BrowserContext, Page } from "playwright-core";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect } from "vitest";
 import { type DashboardPlatform, openDashboardPlatform } from "./dashboard-platform.ts";
 import { findFlaws } from "./flaws.ts";
 
@@ -44,6 +46,12 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
   const widen = () => page.setViewportSize({ width: 1280, height: 800 });
   const lines = () => page.getByRole("region", { name: "Log lines" }).getByRole("listitem");
   const lastNumber = async () => Number(/(\d+)$/.exec((await lines().last().textContent()) ?? "")?.[1]);
+  const extend = async () => {
+    await page.getByRole("button", { name: "Extend" }).click();
+    await page.getByLabel("Ends in").fill("1800");
+    await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+  };
   const exec = async (command: string) =>
     (await dashboard.call<{ stdout: string }>("POST", "/sandboxes/looked-at/exec", { command })).stdout;
 
@@ -74,7 +82,7 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await lines().filter({ hasText: "oops" }).first().waitFor();
     expect(await lines().filter({ hasText: "line" }).count()).toBe(0);
     await page.getByLabel("Stream").selectOption("stdout");
-    await page.getByText("0 of").waitFor();
+    await page.getByText(/^0 of [1-9][\d,]* lines? found/).waitFor();
     expect(new URL(page.url()).search).toBe("?stream=stdout&q=oops");
     await page.goBack();
     await page.goForward();
@@ -84,6 +92,107 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     ]);
     expect(download.suggestedFilename()).toBe("looked-at.log");
     expect(await readFile(await download.path(), "utf8")).toMatch(/^\S+Z stdout line 1\n\S+Z stdout line 2\n/);
+  });
+
+  test("logs of a while that is paused are shown without a gap, and the oldest are dropped", async () => {
+    const count = 120_000;
+    const event = (i: number) =>
+      `id: ${i}\ndata: {"timestamp":"2026-01-01T00:00:00.000Z","stream":"stdout","log":"flood ${i}"}\n\n`;
+    const flood = Array.from({ length: count }, (_, i) => event(i + 1)).join("");
+    const isPaused = Promise.withResolvers<void>();
+    const hasCome = Promise.withResolvers<void>();
+    let opened = 0;
+    await page.route("**/sandbox/monitoring/*/stream?*", async (route) => {
+      opened += 1;
+      // It is opened again once all of the first has been read.
+      if (opened > 1) return hasCome.resolve();
+      await isPaused.promise;
+      await route.fulfill({ contentType: "text/event-stream", body: flood });
+    });
+    await signInAt("/logs");
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByText("Paused.").waitFor();
+    isPaused.resolve();
+    await hasCome.promise;
+    await page.getByRole("button", { name: "Resume" }).click();
+    await lines()
+      .filter({ hasText: `flood ${count}` })
+      .waitFor();
+    const status = await page.getByText("older ones are in the download. Live.").textContent();
+    const kept = Number(status?.split(" ")[0]?.replaceAll(",", ""));
+    expect(kept).toBeLessThanOrEqual(100_000);
+    await page.getByRole("region", { name: "Log lines" }).press("Home");
+    await lines()
+      .filter({ hasText: `flood ${count - kept + 1}` })
+      .waitFor();
+  });
+
+  test("logs that can't be followed any more say so, and go on when they are tried again", async () => {
+    let opened = 0;
+    await page.route("**/sandbox/monitoring/*/stream?*", async (route) => {
+      opened += 1;
+      if (opened > 1) return route.abort();
+      const body = 'id: 1\ndata: {"timestamp":"2026-01-01T00:00:00.000Z","stream":"stdout","log":"the last"}\n\n';
+      await route.fulfill({ contentType: "text/event-stream", body });
+    });
+    await signInAt("/logs");
+    await page.getByText("Stopped.").waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await page.unroute("**/sandbox/monitoring/*/stream?*");
+    await page.getByRole("button", { name: "Try again" }).click();
+    await page.getByText("Live.").waitFor();
+    const before = await lastNumber();
+    await expect.poll(lastNumber).toBeGreaterThan(before);
+    expect(await page.getByRole("alert").count()).toBe(0);
+  });
+
+  test("a log that is longer than what is read of it says where the older lines are", async () => {
+    await dashboard.call("POST", "/sandboxes/provision", {
+      image: "default",
+      name: "long-log",
+      command: ["sh", "-c", "seq 12000; sleep 2"],
+    });
+    const state = async () => (await dashboard.call<{ state: string }>("GET", "/sandboxes/long-log")).state;
+    await expect.poll(state).toMatch(/stopped|failed/);
+    await dashboard.open(page, "/sandboxes/long-log/logs");
+    await dashboard.signIn(page);
+    await page.getByText("10,000 lines, older ones are in the download. The log has ended.").waitFor();
+  });
+
+  test("paused logs, terminals and what is edited stay as they are when the sandbox is extended", async () => {
+    await signInAt("/logs");
+    await lines().first().waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByText("Paused.").waitFor();
+    const paused = await lastNumber();
+    await extend();
+    expect(await lastNumber()).toBe(paused);
+
+    let sockets = 0;
+    page.on("websocket", () => {
+      sockets += 1;
+    });
+    await page.getByRole("tab", { name: "Terminal" }).click();
+    await page.getByRole("button", { name: "New terminal" }).click();
+    await page.getByText("Connected", { exact: true }).waitFor();
+    const before = sockets;
+    await extend();
+    await page.getByText("Connected", { exact: true }).waitFor();
+    expect(sockets).toBe(before);
+    await page.getByRole("button", { name: "End terminal 1" }).click();
+
+    await exec("echo old > /tmp/extended.txt");
+    await dashboard.open(page, "/sandboxes/looked-at/files?file=/tmp/extended.txt");
+    await page.getByLabel("Content").fill("mine\n");
+    await exec("echo theirs > /tmp/extended.txt");
+    await extend();
+    await context.setOffline(true);
+    await Promise.all([page.waitForResponse("**/sandboxes/looked-at"), context.setOffline(false)]);
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByRole("alert").waitFor();
+    expect(await page.getByLabel("Content").inputValue()).toBe("mine\n");
+    expect(await exec("cat /tmp/extended.txt")).toBe("theirs\n");
   });
 
   test("metrics show CPU and memory as plots and as figures", async () => {
@@ -119,6 +228,51 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await page.getByRole("button", { name: "Terminal 2", exact: true }).waitFor({ state: "detached" });
     await terminal.click();
     await page.keyboard.type("exit\n");
+    await page.getByRole("heading", { name: "No terminal is open" }).waitFor();
+  });
+
+  test("a terminal that is shown again types no answers to questions of before", async () => {
+    await signInAt("/terminal");
+    await page.getByRole("button", { name: "New terminal" }).click();
+    const terminal = page.getByRole("region", { name: "Terminal" });
+    await page.getByText("Connected", { exact: true }).waitFor();
+    await terminal.click();
+    await page.keyboard.type("printf '\\033[5n'; read -r -n 4 answer; echo $((6 * 7))-asked; cat > /tmp/typed\n");
+    await terminal.getByText("42-asked").first().waitFor();
+    await page.reload();
+    await terminal.getByText("42-asked").first().waitFor();
+    await page.getByText("Connected", { exact: true }).waitFor();
+    await terminal.click();
+    await page.keyboard.type("by hand\n");
+    await expect.poll(() => exec("cat /tmp/typed")).toContain("by hand\n");
+    expect(await exec("cat /tmp/typed")).toBe("by hand\n");
+    await page.getByRole("button", { name: "End terminal 1" }).click();
+    await page.getByRole("heading", { name: "No terminal is open" }).waitFor();
+  });
+
+  test("a terminal shows all of an output that comes faster than it can be shown", async () => {
+    const output = Buffer.from(`${"a line of text\r\n".repeat(1024 * 1024)}the last line`);
+    const chunkBytes = 1024 * 1024;
+    const asked: number[] = [];
+    await page.routeWebSocket(/\/attach\?/, async (socket) => {
+      let isOpen = true;
+      socket.onClose(() => {
+        isOpen = false;
+        void socket.close();
+      });
+      let at = Number(new URL(socket.url()).searchParams.get("after"));
+      asked.push(at);
+      for (; isOpen && at < output.length; at += chunkBytes) {
+        socket.send(Buffer.concat([Buffer.of(1), output.subarray(at, at + chunkBytes)]));
+        await setImmediate();
+      }
+    });
+    await signInAt("/terminal");
+    await page.getByRole("button", { name: "New terminal" }).click();
+    await page.getByRole("region", { name: "Terminal" }).getByText("the last line").first().waitFor();
+    expect(asked.length).toBeGreaterThan(1);
+    expect(asked).toEqual(asked.toSorted((a, b) => a - b));
+    await page.getByRole("button", { name: "End terminal 1" }).click();
     await page.getByRole("heading", { name: "No terminal is open" }).waitFor();
   });
 
@@ -191,6 +345,98 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await page.reload();
     expect(await edit("a\nb\nx\nd\ne\nf")).toBe("a\nb\r\nx\nd\ne\nf");
     expect(whileSaved).toEqual([false, false]);
+  });
+
+  test("what was edited is not left without a question", async () => {
+    await exec("echo old > /tmp/unsaved.txt");
+    await signInAt("/files?file=/tmp/unsaved.txt");
+    const content = page.getByLabel("Content");
+    const mayLeave = () => page.evaluate("dispatchEvent(new Event('beforeunload', { cancelable: true }))");
+    await content.waitFor();
+    expect(await mayLeave()).toBe(true);
+    await content.fill("mine\n");
+    expect(await mayLeave()).toBe(false);
+    await page.getByRole("tab", { name: "Overview" }).click();
+    await page.getByRole("alertdialog").waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await page.getByRole("button", { name: "Cancel" }).click();
+    expect(await content.inputValue()).toBe("mine\n");
+    await page.getByRole("link", { name: "tmp", exact: true }).click();
+    await page.getByRole("button", { name: "Discard" }).click();
+    await page.getByRole("link", { name: "unsaved.txt", exact: true }).click();
+    await expect.poll(() => content.inputValue()).toBe("old\n");
+    await content.fill("mine\n");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved.").waitFor();
+    await page.getByRole("link", { name: "Back to the folder" }).click();
+    await page.getByRole("button", { name: "New folder" }).waitFor();
+  });
+
+  test("a link leads to the file or folder that it is for, and says when there is none", async () => {
+    await exec("mkdir /tmp/links; cd /tmp/links; echo there > /tmp/target.txt");
+    await exec("cd /tmp/links; ln -s /tmp/target.txt file; ln -s /www folder; ln -s /nowhere broken");
+    await signInAt("/files?path=/tmp/links");
+    await page.getByRole("button", { name: "broken", exact: true }).click();
+    await page.getByRole("alert").waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await page.getByRole("button", { name: "file", exact: true }).click();
+    await expect.poll(() => page.getByLabel("Content").inputValue()).toBe("there\n");
+    await page.goBack();
+    await page.getByRole("button", { name: "folder", exact: true }).click();
+    await expect.poll(() => new URL(page.url()).searchParams.get("path")).toBe("/tmp/links/folder");
+    await page.getByRole("link", { name: "index.html", exact: true }).waitFor();
+  });
+
+  test("uploads that are under way at once show their progress and what failed, in any folder", async () => {
+    await exec("mkdir -p /tmp/uploads/inner");
+    const held = Promise.withResolvers<void>();
+    await page.route("**/files?path=*", async (route) => {
+      if (route.request().method() !== "PUT") return route.continue();
+      if (route.request().url().includes("refused")) return route.fulfill({ status: 404, json: {} });
+      await held.promise;
+      await route.continue();
+    });
+    const upload = (...names: string[]) =>
+      page
+        .getByLabel("Files to upload")
+        .setInputFiles(names.map((name) => ({ name, mimeType: "text/plain", buffer: Buffer.from(name) })));
+    const shown = (name: string) =>
+      page.getByRole("list", { name: "Uploads" }).getByRole("listitem").filter({ hasText: name });
+    await signInAt("/files?path=/tmp/uploads");
+    await upload("refused.txt", "slow.txt");
+    await shown("refused.txt").getByRole("alert").waitFor();
+    await upload("second.txt");
+    await page.getByRole("link", { name: "inner", exact: true }).click();
+    await page.getByRole("heading", { name: "This folder is empty" }).waitFor();
+    for (const name of ["slow.txt", "second.txt"]) await shown(name).getByRole("progressbar").waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await page.getByRole("link", { name: "Up", exact: true }).click();
+    held.resolve();
+    for (const name of ["slow.txt", "second.txt"]) {
+      await shown(name).waitFor({ state: "detached" });
+      await page.getByRole("link", { name, exact: true }).waitFor();
+    }
+    await page.getByRole("button", { name: "Forget refused.txt" }).click();
+    await page.getByRole("list", { name: "Uploads" }).waitFor({ state: "detached" });
+  });
+
+  test("a folder that is dropped is refused with what to do instead", async ({ folder }) => {
+    await signInAt("/files?path=/tmp");
+    await page.getByRole("button", { name: "New folder" }).waitFor();
+    const box = await page.getByRole("region", { name: "Folder" }).boundingBox();
+    const session = await context.newCDPSession(page);
+    for (const type of ["dragEnter", "dragOver", "drop"] as const) {
+      await session.send("Input.dispatchDragEvent", {
+        type,
+        x: (box?.x ?? 0) + 20,
+        y: (box?.y ?? 0) + 20,
+        data: { items: [], files: [folder], dragOperationsMask: 1 },
+      });
+    }
+    await page.getByRole("alert").filter({ hasText: "npx sandgate cp -r" }).waitFor();
   });
 
   test("a folder's name is one word of the command that copies into it", async () => {

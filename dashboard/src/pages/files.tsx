@@ -1,10 +1,11 @@
-import type { Entry, Sandbox } from "@sandgate/client";
+import type { Entry } from "@sandgate/client";
 import { useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { CornerLeftUp, Download, File, FilePen, Folder, FolderPlus, Link2, Pencil, Trash2, Upload } from "lucide-react";
 import { type DragEvent, type ReactNode, useRef, useState } from "react";
 import { curlLine, quote } from "../curl.ts";
 import { useSandbox } from "../sandbox-queries.ts";
+import { useAction } from "../ui/action.tsx";
 import { Button, Empty, IconButton } from "../ui/basics.tsx";
 import { Confirm, FormDialog } from "../ui/dialog.tsx";
 import { Form, TextField } from "../ui/form.tsx";
@@ -27,6 +28,7 @@ const parentOf = (path: string) => path.slice(0, path.lastIndexOf("/")) || "/";
 export function Files() {
   const { sandbox, record } = useSandbox();
   const { path = "/", file } = useSearch({ from: "/shell/sandboxes/$sandboxId/files" });
+  const uploads = useUploads();
   if (record.state !== "ready") {
     return (
       <Empty title="No files">
@@ -37,8 +39,9 @@ export function Files() {
   return (
     <>
       <Breadcrumb path={file ?? path} isFile={file !== undefined} />
+      {uploads.view}
       {file === undefined ? (
-        <FolderView key={path} path={path} />
+        <FolderView key={path} path={path} onUpload={(contents) => uploads.start(path, contents)} />
       ) : (
         <FileEditor key={file} sandbox={sandbox} path={file} folder={parentOf(file)} />
       )}
@@ -89,20 +92,22 @@ function Step({
   );
 }
 
-function FolderView({ path }: { path: string }) {
+/** Under this key are the pages of a folder's list. */
+const folderKey = (sandboxKey: readonly string[], path: string) => [...sandboxKey, "files", path];
+
+function FolderView({ path, onUpload }: { path: string; onUpload(contents: Content[]): void }) {
   const { sandbox, record, key } = useSandbox();
   const { cursor } = useSearch({ from: "/shell/sandboxes/$sandboxId/files" });
   const navigate = useNavigate({ from: "/sandboxes/$sandboxId/files" });
   const queries = useQueryClient();
-  const folderKey = [...key, "files", path];
-  const page = usePage({ key: folderKey, list: () => sandbox.files.list(path, { limit: pageSize }), cursor });
-  const read = () => queries.invalidateQueries({ queryKey: folderKey });
+  const queryKey = folderKey(key, path);
+  const page = usePage({ key: queryKey, list: () => sandbox.files.list(path, { limit: pageSize }), cursor });
+  const read = () => queries.invalidateQueries({ queryKey });
   const [making, setMaking] = useState(false);
   const [renaming, setRenaming] = useState<Entry>();
-  const upload = useUploads(sandbox, path, read);
   const isTop = path === "/";
   return (
-    <DropZone onDrop={upload.start}>
+    <DropZone onDrop={onUpload}>
       <div className="files-bar">
         {!isTop && (
           <Link
@@ -113,13 +118,12 @@ function FolderView({ path }: { path: string }) {
             <CornerLeftUp aria-hidden /> Up
           </Link>
         )}
-        <UploadButton onFiles={upload.start} />
+        <UploadButton onFiles={onUpload} />
         <Button icon={<FolderPlus aria-hidden />} onClick={() => setMaking(true)}>
           New folder
         </Button>
         <span className="muted">Or drop files here.</span>
       </div>
-      {upload.view}
       <Rows
         page={page}
         cursor={cursor}
@@ -173,29 +177,12 @@ function EntryRow({ entry, onChange, onRename }: { entry: Entry; onChange(): voi
   const { sandbox } = useSandbox();
   const { path, name, type, size, mode, user, uid, group, gid, modifiedAt, symlinkTarget } = entry;
   const Icon = icons[type];
-  // Its path can't be written in an address.
   const isReachable = entry.pathBase64 === undefined;
-  const isFolder = type === "directory" || type === "symlink";
   return (
     <tr>
       <td className="first entry-name">
         <Icon aria-hidden />
-        {isReachable && type !== "other" ? (
-          <Link
-            from="/sandboxes/$sandboxId/files"
-            search={(old) => ({
-              ...old,
-              cursor: undefined,
-              path: isFolder ? path : old.path,
-              file: isFolder ? undefined : path,
-            })}
-            className="primary-link"
-          >
-            {name}
-          </Link>
-        ) : (
-          name
-        )}
+        <EntryName entry={entry} />
         {symlinkTarget !== null && <span className="muted"> to {symlinkTarget}</span>}
         <span className="visually-hidden"> ({type})</span>
       </td>
@@ -246,6 +233,45 @@ function EntryRow({ entry, onChange, onRename }: { entry: Entry; onChange(): voi
   );
 }
 
+function EntryName({ entry: { path, pathBase64, name, type } }: { entry: Entry }) {
+  // Such a path can't be written in an address.
+  if (pathBase64 !== undefined || type === "other") return name;
+  if (type === "symlink") return <SymlinkButton path={path} name={name} />;
+  return (
+    <Link from="/sandboxes/$sandboxId/files" search={showEntry(path, type)} className="primary-link">
+      {name}
+    </Link>
+  );
+}
+
+/** The address of an entry: of a folder, or else of a file in the folder that is shown. */
+const showEntry =
+  (path: string, type: Entry["type"]) =>
+  <Old extends { path?: string | undefined }>(old: Old) =>
+    type === "directory"
+      ? { ...old, cursor: undefined, path, file: undefined }
+      : { ...old, cursor: undefined, file: path };
+
+/** Leads to what a link is for. Whether that is a folder or a file is asked when somebody wants to go there. */
+function SymlinkButton({ path, name }: { path: string; name: string }) {
+  const { sandbox } = useSandbox();
+  const navigate = useNavigate({ from: "/sandboxes/$sandboxId/files" });
+  const { busy, error, act } = useAction();
+  const open = () =>
+    act(async () => {
+      const { type } = await sandbox.files.stat(path, { follow: true });
+      await navigate({ search: showEntry(path, type) });
+    });
+  return (
+    <>
+      <button type="button" className="primary-link" disabled={busy} onClick={open}>
+        {name}
+      </button>
+      {error !== undefined && <Problem error={error} />}
+    </>
+  );
+}
+
 function IconLink({ path, label }: { path: string; label: string }) {
   return (
     <Link
@@ -261,20 +287,9 @@ function IconLink({ path, label }: { path: string; label: string }) {
 
 /** Gives the user what is read, by this name: a file, or a folder as a tar archive. */
 function DownloadButton({ name, read }: { name: string; read(): Promise<ReadableStream<Uint8Array>> }) {
-  const [error, setError] = useState<unknown>();
-  const [busy, setBusy] = useState(false);
-  async function download() {
-    setBusy(true);
-    setError(undefined);
-    try {
-      // The browser keeps a large one on disk.
-      saveFile(name, await new Response(await read()).blob());
-    } catch (thrown) {
-      setError(thrown);
-    } finally {
-      setBusy(false);
-    }
-  }
+  const { busy, error, act } = useAction();
+  // The browser keeps a large one on disk.
+  const download = () => act(async () => saveFile(name, await new Response(await read()).blob()));
   return (
     <>
       <IconButton label={`Download ${name}`} disabled={busy} onClick={download}>
@@ -285,7 +300,13 @@ function DownloadButton({ name, read }: { name: string; read(): Promise<Readable
   );
 }
 
-function UploadButton({ onFiles }: { onFiles(files: File[]): void }) {
+/** What is to be uploaded; undefined for a folder, which can't be. */
+interface Content {
+  name: string;
+  file: File | undefined;
+}
+
+function UploadButton({ onFiles }: { onFiles(contents: Content[]): void }) {
   const input = useRef<HTMLInputElement>(null);
   return (
     <>
@@ -299,7 +320,7 @@ function UploadButton({ onFiles }: { onFiles(files: File[]): void }) {
         hidden
         aria-label="Files to upload"
         onChange={(event) => {
-          onFiles([...(event.target.files ?? [])]);
+          onFiles([...(event.target.files ?? [])].map((file) => ({ name: file.name, file })));
           event.target.value = "";
         }}
       />
@@ -307,7 +328,16 @@ function UploadButton({ onFiles }: { onFiles(files: File[]): void }) {
   );
 }
 
-function DropZone({ onDrop, children }: { onDrop(files: File[]): void; children: ReactNode }) {
+/** The files and folders that were dropped. */
+function readDrop({ items }: DataTransfer): Content[] {
+  return [...items].flatMap((item) => {
+    const file = item.getAsFile();
+    if (!file) return [];
+    return [{ name: file.name, file: item.webkitGetAsEntry()?.isDirectory ? undefined : file }];
+  });
+}
+
+function DropZone({ onDrop, children }: { onDrop(contents: Content[]): void; children: ReactNode }) {
   const [over, setOver] = useState(false);
   const hasFiles = (event: DragEvent) => event.dataTransfer.types.includes("Files");
   return (
@@ -324,7 +354,7 @@ function DropZone({ onDrop, children }: { onDrop(files: File[]): void; children:
         if (!hasFiles(event)) return;
         event.preventDefault();
         setOver(false);
-        onDrop([...event.dataTransfer.files]);
+        onDrop(readDrop(event.dataTransfer));
       }}
     >
       {children}
@@ -333,6 +363,7 @@ function DropZone({ onDrop, children }: { onDrop(files: File[]): void; children:
 }
 
 interface UploadState {
+  id: number;
   name: string;
   size: number;
   sent: number;
@@ -340,37 +371,60 @@ interface UploadState {
   isDone?: boolean;
 }
 
-/** Uploads files one after another, and shows how far they are. */
-function useUploads(sandbox: Sandbox, folder: string, onDone: () => void) {
+/** Uploads files one after another, and shows how far they are and which failed, whatever folder is shown meanwhile. */
+function useUploads() {
+  const { sandbox, record, key } = useSandbox();
   const { workspace } = useWorkspace();
+  const queries = useQueryClient();
   const [uploads, setUploads] = useState<UploadState[]>([]);
-  const update = (name: string, change: Partial<UploadState>) =>
-    setUploads((old) => old.map((each) => (each.name === name ? { ...each, ...change } : each)));
-  async function start(files: File[]) {
-    setUploads(files.map(({ name, size }) => ({ name, size, sent: 0 })));
-    for (const file of files) {
-      const o = { workspaceId: workspace.id, onProgress: (sent: number) => update(file.name, { sent }) };
+  const lastId = useRef(0);
+  const update = (id: number, change: Partial<UploadState>) =>
+    setUploads((old) => old.map((each) => (each.id === id ? { ...each, ...change } : each)));
+  const forget = (ids: readonly number[]) => setUploads((old) => old.filter(({ id }) => !ids.includes(id)));
+  async function upload(path: string, file: File | undefined, onProgress: (sent: number) => void) {
+    if (!file) {
+      const line = `npx sandgate cp -r FOLDER ${quote(`${record.name}:${path}`)}`;
+      throw new Error(`Folders can't be uploaded here. From a shell: ${line}`);
+    }
+    await uploadFile(sandbox.id, path, file, { workspaceId: workspace.id, onProgress });
+  }
+  async function start(folder: string, contents: Content[]) {
+    const added = contents.map(({ name, file }) => ({
+      id: ++lastId.current,
+      name,
+      file,
+      size: file?.size ?? 0,
+      sent: 0,
+    }));
+    const done: number[] = [];
+    setUploads((old) => [...old, ...added]);
+    for (const { id, name, file, size } of added) {
       try {
-        await uploadFile(sandbox.id, join(folder, file.name), file, o);
-        update(file.name, { isDone: true, sent: file.size });
+        await upload(join(folder, name), file, (sent) => update(id, { sent }));
+        update(id, { isDone: true, sent: size });
+        done.push(id);
       } catch (error) {
-        update(file.name, { error });
+        update(id, { error });
       }
     }
-    onDone();
-    setUploads((old) => old.filter(({ error }) => error !== undefined));
+    await queries.invalidateQueries({ queryKey: folderKey(key, folder) });
+    forget(done);
   }
   const view = uploads.length > 0 && (
-    <ul className="uploads">
-      {uploads.map(({ name, size, sent, error, isDone }) => (
-        <li key={name}>
+    <ul className="uploads" aria-label="Uploads">
+      {uploads.map(({ id, name, size, sent, error, isDone }) => (
+        <li key={id}>
           <span>
             {name} <span className="muted num">{isDone ? "done" : `${bytes(sent)} of ${bytes(size)}`}</span>
           </span>
           {error === undefined ? (
             <progress value={sent} max={Math.max(size, 1)} aria-label={`Upload of ${name}`} />
           ) : (
-            <Problem error={error} />
+            <Problem error={error}>
+              <p>
+                <Button onClick={() => forget([id])}>Forget {name}</Button>
+              </p>
+            </Problem>
           )}
         </li>
       ))}
