@@ -8,6 +8,11 @@ import { readMails, tokenIn } from "../platform/mails.ts";
 import { type DashboardPlatform, openDashboardPlatform } from "./dashboard-platform.ts";
 import { findFlaws } from "./flaws.ts";
 
+/** What is read of the API's description. */
+interface OpenApi {
+  paths: Record<string, { get: { parameters: { name: string; schema: { enum?: string[] } }[] } }>;
+}
+
 const isAvailable = (await requireServer("chromium", probeBrowser)) && (await requireServer("docker", probeEngine));
 
 describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", () => {
@@ -88,6 +93,48 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
     await row("toolbox").waitFor({ state: "detached" });
   });
 
+  test("an edit begins with what is stored, and leaves alone what somebody else has changed meanwhile", async () => {
+    const { id } = await dashboard.call<{ id: string }>("POST", "/sandbox-images", {
+      name: "edited-often",
+      image: "docker.io/library/busybox:1.36.1",
+      memory_mb: 1024,
+    });
+    const readImage = () =>
+      dashboard.call<{ memory_mb: number; enabled: boolean; ttl_seconds: number | null }>(
+        "GET",
+        `/sandbox-images/${id}`,
+      );
+    await signInAt("/images");
+    const edit = async (label: string, value: string, meanwhile = async () => {}) => {
+      await button("Edit edited-often").click();
+      await page.getByLabel(label).waitFor();
+      await meanwhile();
+      await page.getByLabel(label).fill(value);
+      await button("Save").click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+    };
+    await edit("Memory", "2048");
+    await row("edited-often").getByRole("button", { name: "Disable" }).click();
+    await row("edited-often").getByText("disabled").waitFor();
+    await edit("Description", "Described", async () => {
+      expect(await page.getByLabel("Memory").inputValue()).toBe("2048");
+      await dashboard.call("PUT", `/sandbox-images/${id}`, { ttl_seconds: 600 });
+    });
+    expect(await readImage()).toMatchObject({ memory_mb: 2048, enabled: false, ttl_seconds: 600 });
+    await dashboard.call("DELETE", `/sandbox-images/${id}`);
+    await row("edited-often").getByRole("button", { name: "Enable" }).click();
+    await row("edited-often").getByRole("alert").waitFor();
+  });
+
+  test("an edit of what is not there says so", async () => {
+    await signInAt("/");
+    for (const list of ["images", "registries"]) {
+      await dashboard.open(page, `/${list}?edit=019ac000-0000-7000-8000-000000000000`);
+      await page.getByRole("dialog").getByRole("alert").waitFor();
+    }
+    expect(await findFlaws(page)).toEqual([]);
+  });
+
   test("a form shows at its field what the API says of it", async () => {
     await signInAt("/");
     await dashboard.open(page, "/images?edit=new");
@@ -139,6 +186,50 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
     await page.getByText("Personal, where you are owner").waitFor();
   });
 
+  test("admins are offered what they may do with members, and see at once what their own role has become", async () => {
+    const { id } = await dashboard.call<{ id: string }>("POST", "/workspaces", { name: "Shared" });
+    await dashboard.call("POST", `/workspaces/${id}/members`, { username: ada.username, role: "admin" });
+    await signInAt(`/members?workspace=${id}`, ada);
+    await page.getByText("Shared, where you are admin; only owners make and remove owners").waitFor();
+    expect(await page.getByLabel(`Role of ${ada.username}`).getByRole("option").allTextContents()).toEqual([
+      "member",
+      "admin",
+    ]);
+    const owner = row(dashboard.platform.admin.username);
+    expect(await owner.getByRole("combobox").count()).toBe(0);
+    expect(await owner.getByRole("button").count()).toBe(0);
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await button("Add member").click();
+    expect(await page.getByRole("dialog").getByLabel("Role").getByRole("option").count()).toBe(2);
+    await button("Cancel").click();
+
+    await page.getByLabel(`Role of ${ada.username}`).selectOption("member");
+    await page.getByText("Shared, where you are member").waitFor();
+    await expect.poll(() => button("Add member").isEnabled()).toBe(false);
+    await button("Leave").click();
+    await button("Leave workspace").click();
+    await page.getByText("Personal, where you are owner").waitFor();
+    expect(await page.getByRole("alert").count()).toBe(0);
+    expect(await page.getByLabel("Workspace").getByRole("option", { name: "Shared" }).count()).toBe(0);
+  });
+
+  test("a tab in which another has signed in since is loaded anew, with what is theirs", async () => {
+    await page.clock.install();
+    await signInAt("/");
+    // As by a tab whose news did not arrive here.
+    await page.evaluate(
+      (body) =>
+        fetch("session", { method: "POST", headers: { "content-type": "application/json" }, body }).then(() => {}),
+      JSON.stringify(ada),
+    );
+    await page.evaluate("globalThis.isOfBefore = true");
+    await page.clock.fastForward("06:00");
+    await page.getByRole("link", { name: "Settings" }).click();
+    await expect.poll(() => page.locator(".who").first().textContent()).toBe(ada.username);
+    expect(await page.evaluate("globalThis.isOfBefore")).toBeUndefined();
+  });
+
   test("a token is shown once, works with what it may, and is refused once it is revoked", async () => {
     await signInAt("/api-tokens", ada);
     await page.getByRole("heading", { name: "No tokens yet" }).waitFor();
@@ -173,8 +264,20 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
   });
 
   test("the audit log shows who did what, by action", async () => {
-    await dashboard.call("POST", "/sandboxes/provision", { image: "default", name: "audited" });
+    const { id } = await dashboard.call<{ id: string }>("POST", "/sandboxes/provision", {
+      image: "default",
+      name: "audited",
+    });
+    await dashboard.call("POST", "/sandboxes/wait", { sandbox_id: id, timeout_seconds: 120 });
+    await dashboard.call("PUT", "/sandboxes/audited/files?path=/tmp/noted.txt", {});
+    await dashboard.call("POST", "/sandboxes/audited/exec", { command: "true" });
     await signInAt("/audit-log");
+    await row("sandbox.exec").first().getByText("program sh").waitFor();
+    await row("file.write").first().getByText("path /tmp/noted.txt").waitFor();
+    const { paths } = await dashboard.call<OpenApi>("GET", "/openapi.json");
+    const known = paths["/admin/audit-log"]?.get.parameters.find(({ name }) => name === "action")?.schema.enum;
+    const offered = await page.getByLabel("Action").getByRole("option").allTextContents();
+    expect(offered).toEqual(["Any", ...(known ?? []).toSorted()]);
     await row("sandbox.provision").first().waitFor();
     expect(await row("sandbox.provision").first().textContent()).toContain("admin@localhost");
     expect(await findFlaws(page)).toEqual([]);
@@ -219,6 +322,10 @@ describe.runIf(isAvailable)("the dashboard's pages of workspaces and accounts", 
 
     await widen();
     await row("this one").waitFor();
+    await page.route("**/auth/sessions/*", (route) => route.fulfill({ status: 404, json: {} }));
+    await page.getByRole("button", { name: "End", exact: true }).first().click();
+    await page.getByRole("table", { name: "Your sessions" }).getByRole("alert").waitFor();
+    await page.unroute("**/auth/sessions/*");
     await button("End all others").click();
     await button("End them").click();
     await expect

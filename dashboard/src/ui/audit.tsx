@@ -12,40 +12,84 @@ export interface AuditSearch {
 
 export const auditColumns = ["At", "Action", "By", "Target", "Outcome", "Address", "Request"] as const;
 
-const actions = [
-  "api_token.create",
-  "api_token.list",
-  "api_token.revoke",
-  "audit_log.read",
-  "file.archive",
-  "file.delete",
-  "file.move",
-  "file.write",
-  "image.create",
-  "image.delete",
-  "image.update",
-  "member.add",
-  "member.remove",
-  "member.update",
-  "preview.create",
-  "preview.revoke",
-  "process.end",
-  "process.signal",
-  "process.start",
-  "registry.create",
-  "registry.delete",
-  "registry.update",
-  "sandbox.exec",
-  "sandbox.extend",
-  "sandbox.provision",
-  "sandbox.stop",
-  "session.end",
-  "user.change_password",
-  "user.sign_in",
-  "workspace.create",
-  "workspace.delete",
-  "workspace.update",
-];
+type Action = NonNullable<AuditLogOptions["action"]>;
+
+/** The types of the API say whether one is missing. */
+const actions = Object.keys({
+  "api_token.create": true,
+  "api_token.list": true,
+  "api_token.revoke": true,
+  "api_token.revoke_all": true,
+  "audit_log.read": true,
+  "file.archive": true,
+  "file.delete": true,
+  "file.list": true,
+  "file.move": true,
+  "file.read": true,
+  "file.write": true,
+  "identity.list": true,
+  "image.create": true,
+  "image.delete": true,
+  "image.list": true,
+  "image.read": true,
+  "image.update": true,
+  "member.add": true,
+  "member.list": true,
+  "member.remove": true,
+  "member.update": true,
+  "port.connect": true,
+  "port.list": true,
+  "preview.create": true,
+  "preview.link": true,
+  "preview.list": true,
+  "preview.read": true,
+  "preview.revoke": true,
+  "process.end": true,
+  "process.list": true,
+  "process.read": true,
+  "process.signal": true,
+  "process.start": true,
+  "process.write": true,
+  "registry.create": true,
+  "registry.delete": true,
+  "registry.list": true,
+  "registry.read": true,
+  "registry.update": true,
+  "sandbox.exec": true,
+  "sandbox.extend": true,
+  "sandbox.list": true,
+  "sandbox.provision": true,
+  "sandbox.read": true,
+  "sandbox.read_logs": true,
+  "sandbox.stop": true,
+  "second_factor.enable": true,
+  "second_factor.read": true,
+  "second_factor.remove": true,
+  "second_factor.replace_recovery_codes": true,
+  "second_factor.use_recovery_code": true,
+  "session.end": true,
+  "session.end_all": true,
+  "session.list": true,
+  "user.change_password": true,
+  "user.delete": true,
+  "user.disable": true,
+  "user.enable": true,
+  "user.link": true,
+  "user.list": true,
+  "user.make_operator": true,
+  "user.read": true,
+  "user.register": true,
+  "user.reset_password": true,
+  "user.sign_in": true,
+  "user.unlink": true,
+  "user.verify": true,
+  "workspace.create": true,
+  "workspace.delete": true,
+  "workspace.list": true,
+  "workspace.read": true,
+  "workspace.take_over": true,
+  "workspace.update": true,
+} satisfies Record<Action, true>);
 
 /** Local times of the form become moments. */
 export function toAuditQuery({ action, actor, since, until }: AuditSearch): AuditLogOptions {
@@ -122,6 +166,20 @@ export function AuditFilters(o: {
   );
 }
 
+/** What an entry is about, and what else is known of it, such as a path or a program. */
+function Target({ type, id, ...details }: NonNullable<AuditEntry["target"]>) {
+  return (
+    <>
+      {type} {id}
+      {Object.entries(details).map(([name, value]) => (
+        <span key={name} className="sub">
+          {name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)} {value}
+        </span>
+      ))}
+    </>
+  );
+}
+
 export function AuditRow({ entry, nameOf }: { entry: AuditEntry; nameOf(userId: string): string | undefined }) {
   const { at, action, actor, credential, target, outcome, count, address, requestId } = entry;
   return (
@@ -141,7 +199,7 @@ export function AuditRow({ entry, nameOf }: { entry: AuditEntry; nameOf(userId: 
         )}
         {credential?.type === "api_token" && <span className="sub">by an API token</span>}
       </td>
-      <td className="mono">{target && `${target.type} ${target.id}`}</td>
+      <td className="mono">{target && <Target {...target} />}</td>
       <td>{outcome === "success" ? "success" : <span className="field-problem">{outcome}</span>}</td>
       <td className="mono line" data-label="Address">
         {address}
