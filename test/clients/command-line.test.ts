@@ -118,6 +118,35 @@ test.each(["./src", "src/", "src/.", "other/..//src", "../work/src"])(
   },
 );
 
+describe("--help", () => {
+  test.each([
+    [["logout", "-h"]],
+    [["stop", "box", "-h"]],
+    [["stop", "box", "--help"]],
+    [["exec", "-it", "--help", "box", "ls"]],
+  ])("shows how a command is used, and does nothing: %j", async (args) => {
+    const { code, stdout } = await run(...args);
+    expect({ code, stdout }).toMatchObject({ code: 0, stdout: expect.stringContaining(`usage: sandgate ${args[0]}`) });
+    expect(asked).toEqual([]);
+  });
+
+  test.each([
+    [["box", "ls", "--help"], { command: ["ls", "--help"] }],
+    [["-unode", "box", "ls", "-la"], { command: ["ls", "-la"], user: "node" }],
+    [["-iunode", "-eA=b", "box", "ls", "-h"], { command: ["ls", "-h"], user: "node", env: { A: "b" } }],
+    [["-w", "/tmp", "box", "--", "ls", "-h"], { command: ["ls", "-h"], cwd: "/tmp" }],
+    [["--user", "node", "--env=A=b", "box", "-l"], { command: ["-l"], user: "node", env: { A: "b" } }],
+  ])("of a command in a sandbox is its own, with all that follows the sandbox: exec %j", async (args, expected) => {
+    const event = (name: string, state: string) =>
+      `id: 0\nevent: ${name}\ndata: ${JSON.stringify({ id: "p", state, exit_code: 0 })}\n\n`;
+    const ended = Buffer.from(event("start", "running") + event("exit", "exited"));
+    answers = { "POST exec": ended, "POST processes": { id: "p", state: "running" }, "GET processes/p/output": ended };
+    expect(await run("exec", ...args)).toEqual({ code: 0, stdout: "", stderr: "" });
+    const bodies = asked.flatMap(({ method, body }) => (method === "POST" && body !== "" ? [JSON.parse(body)] : []));
+    expect(bodies[0]).toMatchObject(expected);
+  });
+});
+
 describe.runIf(await requireServer("bash", () => execute("bash", ["-c", "true"])))("completion in bash", () => {
   /** What it offers where others have made images of these names. */
   async function complete(word: string, ...images: string[]): Promise<string[]> {

@@ -3,6 +3,9 @@ import { type ParseArgsConfig, parseArgs } from "node:util";
 /** What was typed can't be understood; exit code 2. */
 export class UsageError extends Error {}
 
+/** `--help` was typed: how the command is used is printed, and nothing is done. */
+export class HelpAsked extends Error {}
+
 export type Options = NonNullable<ParseArgsConfig["options"]>;
 
 /** What every command takes. */
@@ -41,18 +44,13 @@ export function parse<const O extends Options>(args: readonly string[], options:
   }
 }
 
-/** Where a command begins: after the first positional, or its `--`. */
+/** Where a command begins: after the first positional, or at its `--`; -1 where there is none. */
 function endOfOptions(args: readonly string[], options: Options): number {
-  for (let i = 0; i < args.length; i++) {
-    const arg = args[i] ?? "";
-    if (arg === "--") return i;
-    if (!arg.startsWith("-") || arg === "-") return i + 1 < args.length ? i + 1 : -1;
-    const isLong = arg.startsWith("--");
-    const name = isLong ? arg.slice(2) : arg.slice(-1);
-    const option = isLong ? options[name] : Object.values(options).find(({ short }) => short === name);
-    if (option?.type === "string" && !arg.includes("=")) i += 1;
-  }
-  return -1;
+  const { tokens } = parseArgs({ args: [...args], options, allowPositionals: true, strict: false, tokens: true });
+  const first = tokens.find(({ kind }) => kind !== "option");
+  if (first === undefined) return -1;
+  const begin = first.kind === "positional" ? first.index + 1 : first.index;
+  return begin < args.length ? begin : -1;
 }
 
 /** The positionals, of which there must be as many as have names. The last may be `NAME…`, one or more, or `[NAME…]`. */

@@ -1,5 +1,5 @@
 import { constants } from "node:os";
-import { UsageError } from "./args.ts";
+import { HelpAsked, UsageError } from "./args.ts";
 import { commands } from "./commands.ts";
 import { say } from "./output.ts";
 
@@ -48,16 +48,16 @@ async function run(name: string, args: readonly string[]): Promise<number> {
   try {
     const command = commands[name];
     if (command === undefined) throw new UsageError(`there is no command ${JSON.stringify(name)}`);
-    if (args.includes("--help") && !args.slice(0, args.indexOf("--help")).includes("--")) {
-      const { printHelp } = await import("./help.ts");
-      await printHelp(name);
-      return 0;
-    }
     const { run } = await command.load();
     const code = await run(args, signal);
     return signal.aborted ? Number(process.exitCode) : code;
   } catch (error) {
     if (signal.aborted) return Number(process.exitCode);
+    if (error instanceof HelpAsked) {
+      const { printHelp } = await import("./help.ts");
+      await printHelp(name);
+      return 0;
+    }
     return report(error, name);
   } finally {
     for (const name of endingSignals) process.off(name, onSignal);
