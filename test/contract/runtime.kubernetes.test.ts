@@ -605,6 +605,21 @@ describe.runIf(isAvailable)("runtime: kubernetes alone, undisturbed", { timeout:
     expect(ranMs).toBeLessThan(9_000);
   });
 
+  test("a Secret of variables that is gone before its node has it is made again", async ({ specOf, skip }) => {
+    const { own } = cluster;
+    if (!own) return skip("the kubelet of a cluster from outside is left alone");
+    const env = { names: ["GREETING"], find: async () => ({ GREETING: "hello" }) };
+    const spec = await specOf({ command: ["sleep", "3600"] }, { env });
+    const name = `sandgate-${spec.sandboxId}`;
+    await own.kubelet.kill();
+    await runtime.ensure(spec);
+    await cluster.call("DELETE", `/api/v1/namespaces/sandboxes/secrets/${name}`);
+    await own.kubelet.start();
+    expect(await ensure(spec)).toMatchObject({ phase: "running" });
+    const print = ["exec", "--namespace=sandboxes", name, "--", "sh", "-c", "echo $GREETING"];
+    expect(await cluster.kubectl(...print)).toBe("hello\n");
+  });
+
   test("a pull waits until the node may read its Secret", async ({ specOf, skip }) => {
     skip(!cluster.pullsFromLoopback, noPull);
     const { own } = cluster;
