@@ -6,11 +6,13 @@ import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder, type TempFolder } from "@sandgate/test-support/temp-folder";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { withoutSettings } from "../platform/local.ts";
-import { type Ended, sandgate } from "./command-line.ts";
+import { type Ended, program, sandgate } from "./command-line.ts";
 
 const execute = promisify(execFile);
 
@@ -50,15 +52,20 @@ afterEach(async () => {
   await folder.remove();
 });
 
-const run = (...args: string[]): Promise<Ended> => {
-  const env = {
-    ...withoutSettings(process.env),
-    SANDGATE_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    SANDGATE_TOKEN: "t",
-    SANDGATE_WORKSPACE: "01900000-0000-7000-8000-00000000000a",
-    SANDGATE_CONFIG: join(folder.path, "login.json"),
-  };
-  return sandgate(args, { env });
+const environment = () => ({
+  ...withoutSettings(process.env),
+  SANDGATE_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+  SANDGATE_TOKEN: "t",
+  SANDGATE_WORKSPACE: "01900000-0000-7000-8000-00000000000a",
+  SANDGATE_CONFIG: join(folder.path, "login.json"),
+});
+const run = (...args: string[]): Promise<Ended> => sandgate(args, { env: environment() });
+/** The answer to a command that prints a text, and ends. */
+const printed = (text = "") => {
+  const event = (name: string, data: object) => `id: 0\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+  const output = event("output", { stream: "stdout", data: Buffer.from(text).toString("base64") });
+  const [start, exit] = ["running", "exited"].map((state) => ({ id: "p", state, exit_code: 0 }));
+  return Buffer.from(`${event("start", { ...start })}${output}${event("exit", { ...exit })}`);
 };
 const entryOf = (path: string, type = "file") => ({ path, type, mode: "0644", name: "any", size: 4 });
 const written = () => asked.filter(({ method }) => method === "PUT").map(({ path, body }) => [path, body]);
@@ -137,13 +144,58 @@ describe("--help", () => {
     [["-w", "/tmp", "box", "--", "ls", "-h"], { command: ["ls", "-h"], cwd: "/tmp" }],
     [["--user", "node", "--env=A=b", "box", "-l"], { command: ["-l"], user: "node", env: { A: "b" } }],
   ])("of a command in a sandbox is its own, with all that follows the sandbox: exec %j", async (args, expected) => {
-    const event = (name: string, state: string) =>
-      `id: 0\nevent: ${name}\ndata: ${JSON.stringify({ id: "p", state, exit_code: 0 })}\n\n`;
-    const ended = Buffer.from(event("start", "running") + event("exit", "exited"));
-    answers = { "POST exec": ended, "POST processes": { id: "p", state: "running" }, "GET processes/p/output": ended };
+    answers = {
+      "POST exec": printed(),
+      "POST processes": { id: "p", state: "running" },
+      "GET processes/p/output": printed(),
+    };
     expect(await run("exec", ...args)).toEqual({ code: 0, stdout: "", stderr: "" });
     const bodies = asked.flatMap(({ method, body }) => (method === "POST" && body !== "" ? [JSON.parse(body)] : []));
     expect(bodies[0]).toMatchObject(expected);
+  });
+});
+
+describe("an agent", () => {
+  let client: Client;
+  beforeEach(async () => {
+    client = new Client({ name: "test", version: "1" });
+    const env = environment() as Record<string, string>;
+    await client.connect(new StdioClientTransport({ command: program, args: ["mcp"], env }));
+  });
+  afterEach(() => client.close());
+
+  const call = async (name: string, args: object) => {
+    const { content, isError = false } = await client.callTool({ name, arguments: { sandbox: "box", ...args } });
+    return { text: (content as { text: string }[])[0]?.text, isError };
+  };
+
+  test("that asks for more output never runs a command again", async () => {
+    answers = { "POST exec": printed("12345") };
+    const gone = { isError: true, text: expect.stringContaining("not kept") };
+    expect(await call("run_command", { command: "c", offset: 3 })).toEqual(gone);
+    await call("run_command", { command: "c", cwd: "/tmp" });
+    expect(await call("run_command", { command: "c", cwd: "/tmp", offset: 3 })).toMatchObject({
+      text: "exit code 0\n45",
+    });
+    expect(await call("run_command", { command: "c", offset: 3 })).toEqual(gone);
+    expect(asked.filter(({ method }) => method === "POST")).toHaveLength(1);
+  });
+
+  test("gets whole characters where a text is cut", async () => {
+    answers = {
+      "POST exec": printed("a😀b"),
+      "GET files": Buffer.from("a😀b"),
+      "GET files/entry": { ...entryOf("/a"), size: 6 },
+    };
+    await call("run_command", { command: "c" });
+    const parts = async (name: string, args: object) => {
+      const starts = [0, 1, 2, 3].map((offset) => call(name, { ...args, offset, limit: offset === 0 ? 2 : 1 }));
+      return (await Promise.all(starts)).map(({ text }) => text?.replace(/^exit code 0\n/, ""));
+    };
+    const file = "[more of a file of 6 bytes; go on with offset 3]";
+    expect(await parts("read_file", { path: "/a" })).toEqual([`a😀\n${file}`, `😀\n${file}`, "b", "b"]);
+    const output = "[1 more characters of 4; go on with offset 3]";
+    expect(await parts("run_command", { command: "c" })).toEqual([`a😀\n${output}`, `😀\n${output}`, "b", "b"]);
   });
 });
 

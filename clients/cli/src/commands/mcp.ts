@@ -58,29 +58,37 @@ async function answer(work: () => Promise<Result>): Promise<Result> {
   }
 }
 
+/** Where a text is cut so that no character is split: at an index, or behind the character that it is within. */
+function cutAt(text: string, index: number): number {
+  return (text.codePointAt(index - 1) ?? 0) > 0xffff ? index + 1 : index;
+}
+
 /** A part of a text that fits, with a note on how to go on. `length` is how long the text was before its end was dropped. */
 function cut(kept: string, offset: number, limit = maxCharacters, length = kept.length): string {
-  const part = kept.slice(offset, offset + Math.min(limit, maxCharacters));
-  const end = Math.min(offset, kept.length) + part.length;
+  const start = Math.min(cutAt(kept, offset), kept.length);
+  const end = Math.min(cutAt(kept, start + limit), kept.length);
+  const part = kept.slice(start, end);
   if (end >= length) return part;
   const rest = `${length - end} more characters of ${length}`;
   return `${part}\n[${rest}${end < kept.length ? `; go on with offset ${end}` : ", which were not kept"}]`;
 }
 
-/** Reads a part of a text that fits, and no more. */
+/** Reads a part of a text that fits, and no more. `next` is the offset to go on from; undefined at the end. */
 async function readPart(
   texts: AsyncIterable<string>,
   offset: number,
   limit = maxCharacters,
-): Promise<{ part: string; isCut: boolean }> {
+): Promise<{ part: string; next: number | undefined }> {
   let part = "";
-  let toSkip = offset;
+  let skipped = 0;
   for await (const text of texts) {
-    part += text.slice(toSkip);
-    toSkip = Math.max(0, toSkip - text.length);
-    if (part.length > limit) return { part: part.slice(0, limit), isCut: true };
+    const start = Math.min(cutAt(text, Math.max(0, offset - skipped)), text.length);
+    skipped += start;
+    part += text.slice(start);
+    const end = cutAt(part, limit);
+    if (part.length > end) return { part: part.slice(0, end), next: skipped + end };
   }
-  return { part, isCut: false };
+  return { part, next: undefined };
 }
 
 async function* decode(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
@@ -169,7 +177,7 @@ function addCommandTool(server: McpServer, find: (name: string) => Promise<Sandb
     "run_command",
     {
       description:
-        "Run a command with /bin/sh in a sandbox, and get its exit code and output. Output that is too long is cut: the same command with an offset shows more of the same output, and is not run again.",
+        "Run a command with /bin/sh in a sandbox, and get its exit code and output. Output that is too long is cut: the same call with an offset shows more of the same output, and runs nothing.",
       inputSchema: {
         sandbox,
         command: z.string().min(1),
@@ -188,7 +196,11 @@ function addCommandTool(server: McpServer, find: (name: string) => Promise<Sandb
           isError,
         });
         const kept = outputs.get(key);
-        if (o.offset > 0 && kept) return show(kept);
+        if (o.offset > 0) {
+          const gone =
+            "The output of this command in this folder is not kept. Without an offset the command runs again.";
+          return kept ? show(kept) : { ...text(gone), isError: true };
+        }
         const made = await runFor(found, o, signal);
         outputs.delete(key);
         outputs.set(key, made);
@@ -218,7 +230,8 @@ async function runFor(
   let output = "";
   let length = 0;
   const add = (part: string) => {
-    output += part.slice(0, maxKeptCharacters - output.length);
+    // What follows something that was dropped is dropped, too.
+    if (output.length === length) output += part.slice(0, cutAt(part, maxKeptCharacters - length));
     length += part.length;
   };
   let ended: ProcessRecord | undefined;
@@ -249,11 +262,10 @@ function addFileTools(server: McpServer, find: (name: string) => Promise<Sandbox
       answer(async () => {
         const { files } = await find(o.sandbox);
         const bytes = await files.read(o.path, { format: "stream", signal });
-        const { part, isCut } = await readPart(decode(bytes), o.offset, o.limit);
-        if (!isCut) return text(part);
+        const { part, next } = await readPart(decode(bytes), o.offset, o.limit);
+        if (next === undefined) return text(part);
         const { size } = await files.stat(o.path, { follow: true, signal });
-        const end = o.offset + part.length;
-        return text(`${part}\n[more of a file of ${size} bytes; go on with offset ${end}]`);
+        return text(`${part}\n[more of a file of ${size} bytes; go on with offset ${next}]`);
       }),
   );
   server.registerTool(
