@@ -186,7 +186,7 @@ test.each(["", ".", ".."])("an id never makes another request of it: %j", async 
   expect(requests).toEqual([]);
 });
 
-test("after a write to a process that failed it is asked how much was taken", async () => {
+test("a write to a process begins where others have written to, or after what was taken of one that failed", async () => {
   const { commands } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
   answer = (response) => send(response, 200, { id: "p" });
   const process = await commands.connect("p");
@@ -195,16 +195,22 @@ test("after a write to a process that failed it is asked how much was taken", as
   answer = (response, count) => {
     taken += requests[count - 1]?.body.length ?? 0;
     // The answer to the second write doesn't come.
-    if (count !== 3) send(response, 200, { offset: taken, closed: false });
+    if (count !== 4) send(response, 200, { offset: taken, closed: false });
   };
   await process.write("x");
+  taken += "from another".length;
   await expect(process.write("abc", { timeoutMs: 50 })).rejects.toBeInstanceOf(TimedOut);
   await process.write("DEF");
+  await process.closeStdin();
   const stdin = "/sandboxes/s/processes/p/stdin";
-  expect(requests.slice(2).map(({ url, body }) => [url, body])).toEqual([
-    [`${stdin}?offset=1`, "abc"],
+  expect(requests.map(({ url, body }) => [url, body])).toEqual([
     [stdin, ""],
-    [`${stdin}?offset=4`, "DEF"],
+    [`${stdin}?offset=0`, "x"],
+    [stdin, ""],
+    [`${stdin}?offset=13`, "abc"],
+    [stdin, ""],
+    [`${stdin}?offset=16`, "DEF"],
+    [`${stdin}?eof=true`, ""],
   ]);
 });
 

@@ -146,20 +146,33 @@ def test_an_id_never_makes_another_request_of_it(id):
     assert seen == []
 
 
-def test_after_a_write_that_failed_it_is_asked_how_much_was_taken():
+def test_a_write_begins_where_others_have_written_to_or_after_what_was_taken_of_one_that_failed():
+    taken = 0
+
     def answer(n, _):
-        # What was written is taken, and its answer lost with all its retries.
-        return failure("upstream_error", 502) if 2 <= n <= 5 else (200, {"offset": [0, 3, 5][max(0, n - 5)]}, {})
+        nonlocal taken
+        # Of a repeated write nothing is taken again.
+        if not 5 <= n <= 7:
+            taken += len(seen[-1][3])
+        # The answer to the second write is lost with all its retries.
+        return failure("upstream_error", 502) if 4 <= n <= 7 else (200, {"offset": taken}, {})
 
     with serve(answer) as (client, seen):
         process = sandgate._sync.process.Process(client._http, "s", sandgate.records.ProcessRecord(id="p"))
+        process.write("x")
+        taken += len("from another")
         pytest.raises(errors.UpstreamError, process.write, "abc")
-        process.write("de")
+        process.write("DEF")
+        process.close_stdin()
     stdin = "/sandboxes/s/processes/p/stdin"
-    assert [(path, body) for _, path, _, body in seen[4:]] == [
-        (f"{stdin}?offset=0", b"abc"),
+    assert [(path, body) for _, path, _, body in seen] == [
         (stdin, b""),
-        (f"{stdin}?offset=3", b"de"),
+        (f"{stdin}?offset=0", b"x"),
+        (stdin, b""),
+        *[(f"{stdin}?offset=13", b"abc")] * 4,
+        (stdin, b""),
+        (f"{stdin}?offset=16", b"DEF"),
+        (f"{stdin}?eof=true", b""),
     ]
 
 

@@ -47,7 +47,6 @@ export class Process {
   readonly #http: Http;
   readonly #params: ProcessParams;
   #record: ProcessRecord;
-  #inputOffset: number | undefined;
   #writing: Promise<unknown> = Promise.resolve();
 
   constructor(http: Http, sandboxId: string, record: ProcessRecord) {
@@ -103,19 +102,25 @@ export class Process {
     }
   }
 
-  /** Writes to its standard input, which must have been opened (`stdinOpen`). Each byte arrives once, in order. */
+  /**
+   * Writes to its standard input, which must have been opened (`stdinOpen`). Each byte arrives once, in order. Others may
+   * write to it too, but not at the same moment.
+   */
   write(data: string | Uint8Array, o: CallOptions = {}): Promise<void> {
     return this.#inOrder(async () => {
-      for (let bytes = toBytes(data); bytes.length > 0; ) {
-        const taken = await this.#sendInput(bytes.subarray(0, maxInputBytes), false, o);
-        bytes = bytes.subarray(taken);
+      // Others may have written, and how much is taken of a write that fails is not known.
+      let { offset: from } = await this.#postInput(new Uint8Array(), {}, o);
+      for (let rest = toBytes(data); rest.length > 0; ) {
+        const { offset } = await this.#postInput(rest.subarray(0, maxInputBytes), { offset: from }, o);
+        rest = rest.subarray(offset - from);
+        from = offset;
       }
     });
   }
 
   /** Ends its standard input; in a terminal Ctrl-D is typed. */
   closeStdin(o: CallOptions = {}): Promise<void> {
-    return this.#inOrder(async () => void (await this.#sendInput(new Uint8Array(), true, o)));
+    return this.#inOrder(async () => void (await this.#postInput(new Uint8Array(), { eof: true }, o)));
   }
 
   #inOrder(write: () => Promise<void>): Promise<void> {
@@ -124,20 +129,11 @@ export class Process {
     return written;
   }
 
-  /** Returns how many bytes were taken. Bytes at an offset that was reached before are not written again. */
-  async #sendInput(bytes: Uint8Array, eof: boolean, o: CallOptions): Promise<number> {
-    const from = this.#inputOffset ?? (await this.#postInput(new Uint8Array(), {}, o)).offset;
-    // How much is taken of a write that fails is not known.
-    this.#inputOffset = undefined;
-    const { offset } = await this.#postInput(bytes, { offset: from, eof: eof || undefined }, o);
-    this.#inputOffset = offset;
-    return offset - from;
-  }
-
-  #postInput(bytes: Uint8Array, query: { offset?: number; eof?: boolean | undefined }, o: CallOptions) {
+  /** Bytes at an offset that was reached before are not written again, so it may be repeated. */
+  #postInput(bytes: Uint8Array, query: { offset?: number; eof?: boolean }, o: CallOptions) {
     return this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/stdin", {
       params: this.#params,
-      query: query as { offset?: number; eof?: boolean },
+      query,
       body: () => bytes,
       repeatable: true,
       attemptMs: inputAttemptMs,

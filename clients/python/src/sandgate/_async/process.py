@@ -15,7 +15,6 @@ from .._protocol import (
     Request,
     Stop,
     fill_path,
-    given,
     to_bytes,
 )
 from ..errors import TimedOut
@@ -34,7 +33,6 @@ class Process:
         #: What was last known of it.
         self.record = record
         self._path = fill_path("/sandboxes/{sandbox}/processes/{process}", sandbox=sandbox_id, process=self.id)
-        self._input_offset: int | None = None
         self._writing = Lock()
 
     async def refresh(self, *, timeout_ms: float | None = None) -> ProcessRecord:
@@ -75,31 +73,25 @@ class Process:
                 yield chunk
 
     async def write(self, data: str | bytes) -> None:
-        """Writes to its standard input, which `stdin_open` opened. Each byte arrives once, in order."""
+        """Writes to its standard input, which `stdin_open` opened. Each byte arrives once, in order. Others may write to
+        it too, but not at the same moment."""
+        rest = to_bytes(data)
         async with self._writing:
-            await self._write(to_bytes(data))
+            # Others may have written, and how much is taken of a write that fails is not known.
+            start = (await self._post_input(b"")).offset
+            while rest:
+                taken = await self._post_input(rest[:MAX_INPUT_CHUNK], offset=start)
+                rest = rest[taken.offset - start :]
+                start = taken.offset
 
     async def close_stdin(self) -> None:
         """Ends its standard input; in a terminal Ctrl-D is typed."""
         async with self._writing:
-            await self._send_input(b"", eof=True)
-
-    async def _write(self, rest: bytes) -> None:
-        while rest:
-            rest = rest[await self._send_input(rest[:MAX_INPUT_CHUNK]) :]
-
-    async def _send_input(self, data: bytes, eof: bool | None = None) -> int:
-        """Returns how many bytes were taken. Bytes at an offset that was reached before are not written again."""
-        if self._input_offset is None:
-            self._input_offset = (await self._post_input(b"")).offset
-        start = self._input_offset
-        # How much is taken of a write that fails is not known.
-        self._input_offset = None
-        self._input_offset = (await self._post_input(data, offset=start, eof=eof)).offset
-        return self._input_offset - start
+            await self._post_input(b"", eof=True)
 
     async def _post_input(self, data: bytes, **query: Any) -> TakenInput:
-        request = Request("POST", f"{self._path}/stdin", given(**query), content=data, repeatable=True)
+        """Bytes at an offset that was reached before are not written again, so it may be repeated."""
+        request = Request("POST", f"{self._path}/stdin", query, content=data, repeatable=True)
         # A full pipe is answered after 30 s.
         request.attempt_seconds = 60
         return await self._http.call(request, TakenInput)

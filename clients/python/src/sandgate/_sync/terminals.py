@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .._protocol import Command, OutputReader, Request, Stop, to_bytes
+from .._protocol import Command, OutputReader, Request, Stop
 from ..records import ProcessRecord
 from .commands import Commands
 from .http import Http
@@ -34,10 +34,7 @@ class Terminal:
 
     def write(self, data: str | bytes) -> None:
         """Types. Each byte arrives once."""
-        with self.process._writing:
-            # Others may type into it too.
-            self.process._input_offset = None
-            self.process._write(to_bytes(data))
+        self.process.write(data)
 
     def resize(self, cols: int, rows: int, *, timeout_ms: float | None = None) -> None:
         """Changes its size, each 1 to 1,000."""
