@@ -7,6 +7,7 @@ import { histogram, type Metrics } from "@sandgate/kit/base/metrics";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { hourMs, minuteMs } from "@sandgate/kit/base/time";
+import { trimEndSlashes } from "@sandgate/kit/base/web-addresses";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
@@ -22,7 +23,6 @@ import { createWorkspaceScope } from "./pipeline/admission/workspace-scope.ts";
 import { createAuditLog } from "./pipeline/audit/audit-log.ts";
 import { createAuditRecorder, startAuditRecorder } from "./pipeline/audit/recorder.ts";
 import { auditRequests } from "./pipeline/audit/request-audit.ts";
-import { trimEndSlashes } from "./pipeline/base/addresses.ts";
 import type { App } from "./pipeline/base/app.ts";
 import { type Clients, createClients } from "./pipeline/base/clients.ts";
 import { requestIdOf } from "./pipeline/base/request-context.ts";
@@ -92,9 +92,9 @@ export interface Facade {
 /** Opens the public API. */
 export async function openFacade(environment: FacadeEnvironment, settings: FacadeSettings): Promise<Facade> {
   const { logger, bus } = environment;
+  const { publicUrl } = settings;
 
   let port = settings.port;
-  const publicUrl = () => trimEndSlashes(settings.publicUrl ?? `http://localhost:${port}`);
   const hosts = createPreviewHosts({ domain: settings.previewDomain, port: () => port });
   const previewUrl = (label: string, link?: string) => previewAddressOf(hosts.originOf(label), link);
   const clients = createClients(environment.transport);
@@ -115,8 +115,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     signInsPerMinute: settings.signInRateLimit,
     changesPerHour: settings.changeRateLimit,
   });
-  const headers = securityHeadersFor(settings.publicUrl);
-  const errors = createErrorResponder({ docsUrl: () => `${publicUrl()}/docs/errors`, headers, logger });
+  const headers = securityHeadersFor(publicUrl);
+  const errors = createErrorResponder({ docsUrl: `${publicUrl}/docs/errors`, headers, logger });
 
   const previews = openPreviewServer({
     hosts,
@@ -127,7 +127,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     metrics: environment.metrics,
     settings,
   });
-  const removePrefix = createPrefixRemover(settings.publicUrl);
+  const removePrefix = createPrefixRemover(publicUrl);
   const pathOf = (raw: IncomingMessage) => e2bPathOf(raw, settings) ?? removePrefix(raw);
   const upgrades = createUpgrades(pathOf);
 
@@ -197,7 +197,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     async listen() {
       const address = await app.listen({ host: settings.host, port: settings.port });
       port = Number(new URL(address).port);
-      logger.info({ address, public_url: publicUrl() }, "the public API is listening");
+      logger.info({ address, public_url: publicUrl }, "the public API is listening");
       return address;
     },
     async drain() {
@@ -272,7 +272,7 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
 }
 
 /** Removes the path prefix of the public address from a URL, for proxies that don't. */
-function createPrefixRemover(publicUrl: string | undefined): (request: IncomingMessage) => string {
-  const prefix = publicUrl === undefined ? "" : trimEndSlashes(new URL(publicUrl).pathname);
+function createPrefixRemover(publicUrl: string): (request: IncomingMessage) => string {
+  const prefix = trimEndSlashes(new URL(publicUrl).pathname);
   return ({ url = "/" }) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
 }

@@ -4,13 +4,20 @@ import { openTestPlatform } from "./test-platform.ts";
 
 test("names every bad setting", async () => {
   const env = {
-    SANDGATE_PUBLIC_URL: "ftp://x",
     SANDGATE_TRUSTED_PROXIES: "10.0.0.0/8,all",
     SANDGATE_REDIRECT_URIS: "x",
   };
   await expect(openTestPlatform({ env })).rejects.toThrow(
-    /SANDGATE_PUBLIC_URL.*SANDGATE_TRUSTED_PROXIES has "all".*SANDGATE_REDIRECT_URIS has "x"/,
+    /SANDGATE_TRUSTED_PROXIES has "all".*SANDGATE_REDIRECT_URIS has "x"/,
   );
+});
+
+test.each([
+  [undefined, "http://127.0.0.1:8080"],
+  ["https://Sandgate.Example.com:443", "https://sandgate.example.com"],
+  ["https://sandgate.example.com/v//", "https://sandgate.example.com/v"],
+])("the public address %s is what identity makes of it: %s", (SANDGATE_PUBLIC_URL, publicUrl) => {
+  expect(readFacadeSettings({ SANDGATE_PUBLIC_URL }).publicUrl).toBe(publicUrl);
 });
 
 test("64: previews are of another site than the API", () => {

@@ -1,3 +1,4 @@
+import { publicUrl } from "@sandgate/kit/base/public-url";
 import {
   defineSettings,
   flag,
@@ -8,6 +9,7 @@ import {
   type SettingValues,
   text,
 } from "@sandgate/kit/base/settings";
+import { isWebAddress } from "@sandgate/kit/base/web-addresses";
 import ipaddr from "ipaddr.js";
 import { checkE2bSettings, e2bSettings } from "./e2b/settings.ts";
 import { isSameSite, localhost } from "./previews/hosts.ts";
@@ -21,10 +23,7 @@ export const facadeSettings = defineSettings({
     max: 65535,
     doc: "The port of the public API; 0 takes any free one",
   }),
-  publicUrl: text("SANDGATE_PUBLIC_URL", {
-    optional: true,
-    doc: "How clients reach the public API, a path prefix included; the base of docs_url. Unset: http://localhost and the port",
-  }),
+  publicUrl,
   previewDomain: text("SANDGATE_PREVIEW_DOMAIN", {
     default: localhost,
     doc: "The domain of previews of ports: https://<label>.<domain>. It must be of another site than the API, so that nothing in a sandbox reaches the API's cookies. localhost: http, at the API's port, for clients on this machine alone",
@@ -62,9 +61,8 @@ export type FacadeSettings = SettingValues<typeof facadeSettings>;
 /** Throws a SettingsError that names every invalid setting. */
 export function readFacadeSettings(env: NodeJS.ProcessEnv): FacadeSettings {
   const settings = readSettings(facadeSettings, env);
-  const { publicUrl, trustedProxies, redirectUris } = settings;
+  const { trustedProxies, redirectUris } = settings;
   const problems = [
-    ...(publicUrl === undefined || isWebAddress(publicUrl) ? [] : ["SANDGATE_PUBLIC_URL must be an http or https URL"]),
     ...trustedProxies
       .filter((item) => !ipaddr.isValid(item) && !ipaddr.isValidCIDR(item))
       .map((item) => `SANDGATE_TRUSTED_PROXIES has "${item}", which is neither an address nor a CIDR range`),
@@ -77,10 +75,6 @@ export function readFacadeSettings(env: NodeJS.ProcessEnv): FacadeSettings {
   return settings;
 }
 
-function isWebAddress(address: string): boolean {
-  return URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
-}
-
 /** Names of RFC 1123, one for the labels of previews before it. */
 const domainName = /^(?=.{1,200}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
 
@@ -89,7 +83,6 @@ function checkPreviewSettings({ previewDomain, publicUrl }: FacadeSettings): str
   if (!domainName.test(previewDomain)) {
     return ["SANDGATE_PREVIEW_DOMAIN must be a domain name in lower case, without a port"];
   }
-  if (publicUrl === undefined || !isWebAddress(publicUrl)) return [];
   if (!isSameSite(previewDomain, new URL(publicUrl).hostname)) return [];
   return ["SANDGATE_PREVIEW_DOMAIN must be of another site than SANDGATE_PUBLIC_URL, by the public suffix list"];
 }

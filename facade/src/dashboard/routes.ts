@@ -41,12 +41,12 @@ export async function dashboardRoutes(
 ): Promise<void> {
   const { enabled, folder, publicUrl } = context;
   const files = openBuiltFiles(folder);
-  const prefix = () => prefixOf(publicUrl());
+  const prefix = prefixOf(publicUrl);
 
   app.get("/", { config: { rules }, schema: { hide } }, async (request, reply) => {
     const isBrowser = /\btext\/html\b/.test(request.headers.accept ?? "");
-    const page = enabled && isBrowser ? await files.firstPage(prefix()) : undefined;
-    return reply.header("vary", "Accept").redirect(`${prefix()}${page ? "/dashboard/" : "/docs"}`);
+    const page = enabled && isBrowser ? await files.firstPage(prefix) : undefined;
+    return reply.header("vary", "Accept").redirect(`${prefix}${page ? "/dashboard/" : "/docs"}`);
   });
   if (!enabled) return;
 
@@ -66,7 +66,7 @@ export async function dashboardRoutes(
   // Which page an address shows is decided in the browser.
   for (const path of ["/dashboard", "/dashboard/*"]) {
     app.get(path, { config: { rules }, schema: { hide } }, async (request, reply) => {
-      const page = await files.firstPage(prefix());
+      const page = await files.firstPage(prefix);
       if (!page) {
         throw new DomainError("NOT_FOUND", "The dashboard is not built.", {
           hint: "`npm start` builds it in the background, which takes some seconds; `npm run build:dashboard` builds it at once.",

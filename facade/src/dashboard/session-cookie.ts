@@ -1,5 +1,5 @@
+import { trimEndSlashes } from "@sandgate/kit/base/web-addresses";
 import { isLoopback } from "../pipeline/admission/cors.ts";
-import { trimEndSlashes } from "../pipeline/base/addresses.ts";
 import { readCookie } from "../pipeline/base/cookies.ts";
 
 /** Where the page that made a request was loaded from, and the path prefix of the API there. */

@@ -36,8 +36,8 @@ const SignInOptions = Type.Object({
  */
 export const sessionRoutes: RoutePlugin = async (app, { clients: { identity }, publicUrl }) => {
   const siteOf = (request: FastifyRequest): DashboardSite => ({
-    origin: requireOwnOrigin(request, publicUrl()),
-    prefix: prefixOf(publicUrl()),
+    origin: requireOwnOrigin(request, publicUrl),
+    prefix: prefixOf(publicUrl),
   });
 
   function show(
@@ -62,7 +62,7 @@ export const sessionRoutes: RoutePlugin = async (app, { clients: { identity }, p
         providers,
         registration_open: registrationOpen,
         recaptcha,
-        redirect_uri: `${publicUrl()}/dashboard/sign-in`,
+        redirect_uri: `${publicUrl}/dashboard/sign-in`,
       };
     },
   );

@@ -101,7 +101,7 @@ export async function portRoutes(
         host: request.headers.host ?? `localhost:${port}`,
         forwarded: {
           for: addressOf(request),
-          proto: new URL(publicUrl()).protocol === "https:" ? "https" : "http",
+          proto: new URL(publicUrl).protocol === "https:" ? "https" : "http",
           host: request.headers.host ?? "",
         },
         replaced: { [tokenHeader]: undefined, "x-access-token": undefined },

@@ -24,7 +24,7 @@ export function checkE2bSettings({
   e2bDomain,
   previewDomain,
   publicUrl,
-}: E2bSettings & { previewDomain: string; publicUrl: string | undefined }): string[] {
+}: E2bSettings & { previewDomain: string; publicUrl: string }): string[] {
   if (e2bDomain === undefined) return [];
   if (!hostAndPort.test(e2bDomain))
     return ["SANDGATE_E2B_DOMAIN must be a host name in lower case, with a port or without"];
@@ -32,7 +32,7 @@ export function checkE2bSettings({
   if (previewDomain !== localhost && `.${e2bDomain.split(":")[0]}`.endsWith(`.${previewDomain}`)) {
     problems.push("SANDGATE_E2B_DOMAIN must not be below SANDGATE_PREVIEW_DOMAIN");
   }
-  if (publicUrl !== undefined && URL.canParse(publicUrl) && e2bPlaceOf(new URL(publicUrl).host, e2bDomain)) {
+  if (e2bPlaceOf(new URL(publicUrl).host, e2bDomain)) {
     problems.push(
       "SANDGATE_PUBLIC_URL must not be api.<domain>, sandbox.<domain> or a port's host, where <domain> is SANDGATE_E2B_DOMAIN",
     );

@@ -19,7 +19,7 @@ export interface RouteContext {
   live: LiveRequests;
   logger: Logger;
   /** How clients reach the API, without a slash at its end. */
-  publicUrl: () => string;
+  publicUrl: string;
   /** How they reach the preview with this label, perhaps with a link that opens it. */
   previewUrl: (label: string, link?: string) => string;
 }

@@ -10,7 +10,6 @@ import { PortService } from "@sandgate/proto/sandbox/v1/ports";
 import { PreviewService } from "@sandgate/proto/sandbox/v1/previews";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createWorkspaceScope } from "../pipeline/admission/workspace-scope.ts";
-import { trimEndSlashes } from "../pipeline/base/addresses.ts";
 import { requestIdOf } from "../pipeline/base/request-context.ts";
 import { securityHeadersFor } from "../pipeline/base/security-headers.ts";
 import { createErrorResponder } from "../pipeline/errors/responses.ts";
@@ -44,7 +43,7 @@ export function openGateway(
   };
   // It hears no signals: what it has cached of a membership is a second old at most.
   const scope = createWorkspaceScope({ clients, bus: { watch: () => () => {} } });
-  const docsUrl = () => `${trimEndSlashes(settings.publicUrl ?? "")}/docs/errors`;
+  const docsUrl = `${settings.publicUrl}/docs/errors`;
   const errors = createErrorResponder({ docsUrl, headers: securityHeadersFor(settings.publicUrl), logger });
   let port = settings.port;
   const previews = openPreviewServer({

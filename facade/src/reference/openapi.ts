@@ -152,7 +152,7 @@ interface OpenApiDocument {
 }
 
 /** Collects the routes that are added from now on. Returns a function that makes the document. */
-export async function documentRoutes(app: App, publicUrl: () => string): Promise<() => object> {
+export async function documentRoutes(app: App, publicUrl: string): Promise<() => object> {
   app.addSchema(envelope);
   app.addSchema(listedErrors);
   await app.register(swagger, {
@@ -185,11 +185,11 @@ export async function documentRoutes(app: App, publicUrl: () => string): Promise
     const { value, schemas, headers } = extractComponents({ paths, schemas: components?.schemas });
     return {
       ...document,
-      info: { ...info, description: renderQuickStart(publicUrl()) },
+      info: { ...info, description: renderQuickStart(publicUrl) },
       paths: value.paths,
       components: { ...components, headers, schemas: { ...value.schemas, ...schemas } },
-      servers: [{ url: publicUrl() }],
-      externalDocs: { url: `${publicUrl()}/docs/errors`, description: "Every error code and what to do about it" },
+      servers: [{ url: publicUrl }],
+      externalDocs: { url: `${publicUrl}/docs/errors`, description: "Every error code and what to do about it" },
     };
   };
 }

@@ -54,7 +54,7 @@ export async function referenceRoutes(
       },
     },
     async (_request, reply) => {
-      const { origin, pathname } = new URL(publicUrl());
+      const { origin, pathname } = new URL(publicUrl);
       const nonce = randomBytes(16).toString("base64");
       reply.header("content-security-policy", referencePolicy(nonce, origin));
       return send(reply, "text/html", renderReference(pathname.replace(/\/$/, ""), nonce));
@@ -74,7 +74,7 @@ export async function referenceRoutes(
       },
     },
     async (_request, reply) => {
-      errors ??= renderErrors(publicUrl());
+      errors ??= renderErrors(publicUrl);
       reply.header("content-security-policy", errorsPolicy);
       return send(reply, "text/html", errors);
     },

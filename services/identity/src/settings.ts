@@ -1,5 +1,6 @@
 import { getOption } from "@bufbuild/protobuf";
 import { field, type StringRules } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
+import { publicUrl } from "@sandgate/kit/base/public-url";
 import {
   choice,
   defineSettings,
@@ -10,6 +11,7 @@ import {
   secret,
   text,
 } from "@sandgate/kit/base/settings";
+import { isWebAddress } from "@sandgate/kit/base/web-addresses";
 import { RegisterRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { isOwnName } from "./domain/passwords.ts";
 import { defaultOperatorUsername } from "./domain/users.ts";
@@ -19,10 +21,7 @@ import type { RecaptchaSettings } from "./usecases/recaptcha.ts";
 
 export const identitySettings = defineSettings({
   data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it" }),
-  publicUrl: text("SANDGATE_PUBLIC_URL", {
-    default: "http://127.0.0.1:8080",
-    doc: "Address under which clients reach the API; the base of links in mails and the issuer of session tokens",
-  }),
+  publicUrl,
   registration: choice("SANDGATE_REGISTRATION", ["open", "closed"], {
     default: "open",
     doc: "Whether anyone may register an account",
@@ -100,12 +99,12 @@ export const identitySettings = defineSettings({
 
 export type IdentitySettings = SettingValues<typeof identitySettings>;
 
-/** Throws a SettingsError for invalid ones. The public address comes out normalized, without a slash at its end. */
+/** Throws a SettingsError for invalid ones. */
 export function parseIdentitySettings(settings: IdentitySettings): IdentitySettings {
   checkSmtpUrl(settings.smtpUrl);
   checkAdminPassword(settings);
   parseSsoSettings(settings);
-  return { ...settings, publicUrl: parsePublicUrl(settings.publicUrl) };
+  return settings;
 }
 
 export function mailLimits(settings: IdentitySettings): MailLimits {
@@ -122,15 +121,6 @@ export function recaptchaSettings(settings: IdentitySettings): RecaptchaSettings
     hostnames: (hostnames.length > 0 ? hostnames : [new URL(publicUrl).hostname]).map((name) => name.toLowerCase()),
     actions: settings.recaptchaActions,
   };
-}
-
-function isWebAddress(text: string): boolean {
-  return ["http:", "https:"].includes(URL.parse(text)?.protocol ?? "");
-}
-
-function parsePublicUrl(text: string): string {
-  if (isWebAddress(text)) return new URL(text).href.replace(/(?<!\/)\/+$/, "");
-  throw new SettingsError([`${identitySettings.publicUrl.name} must be an http or https address, not "${text}"`]);
 }
 
 function checkSmtpUrl(text: string | undefined): void {

@@ -7,8 +7,8 @@ const yearSeconds = 31_536_000;
  * 5.1, forbids to keep credentials). Where clients reach this server by https, browsers use nothing else for a year
  * (RFC 6797).
  */
-export function securityHeadersFor(publicUrl: string | undefined): SecurityHeaders {
-  const isHttps = publicUrl !== undefined && new URL(publicUrl).protocol === "https:";
+export function securityHeadersFor(publicUrl: string): SecurityHeaders {
+  const isHttps = new URL(publicUrl).protocol === "https:";
   return {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

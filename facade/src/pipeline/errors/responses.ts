@@ -34,11 +34,7 @@ const bodyIssues: Record<string, string> = {
 /** How long a client may take to read the response to what can't be read, and to end its side. */
 const closeMs = 5_000;
 
-export function createErrorResponder(o: {
-  docsUrl: () => string;
-  headers: SecurityHeaders;
-  logger: Logger;
-}): ErrorResponder {
+export function createErrorResponder(o: { docsUrl: string; headers: SecurityHeaders; logger: Logger }): ErrorResponder {
   function respond(thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
     const error = toDomainError(thrown, request);
     const reason = toPublicReason(error.reason);
@@ -67,7 +63,7 @@ export function createErrorResponder(o: {
     if (reason === "VALIDATION_ERROR" && request.routeOptions.config.rules?.listedErrors) {
       return reply.send({ detail: error.violations?.map(toListedError) ?? [] });
     }
-    return reply.send(toEnvelope(error, { requestId: request.id, docsUrl: o.docsUrl() }));
+    return reply.send(toEnvelope(error, { requestId: request.id, docsUrl: o.docsUrl }));
   }
 
   /** Logs what is a fault of the platform. */
@@ -86,7 +82,7 @@ export function createErrorResponder(o: {
       report(error, thrown, { request_id: requestId, route: "preview" });
       const reason = toPublicReason(error.reason);
       const { status } = publicErrors[reason];
-      const body = JSON.stringify(toEnvelope(error, { requestId, docsUrl: o.docsUrl() }));
+      const body = JSON.stringify(toEnvelope(error, { requestId, docsUrl: o.docsUrl }));
       response.writeHead(status, {
         ...o.headers,
         "x-request-id": requestId,
@@ -105,7 +101,7 @@ export function createErrorResponder(o: {
           : { field: "body", issue: "must be part of a well-formed and timely HTTP request" };
       const requestId = newId();
       const { status } = publicErrors.VALIDATION_ERROR;
-      const body = JSON.stringify(toEnvelope(validationError([issue]), { requestId, docsUrl: o.docsUrl() }));
+      const body = JSON.stringify(toEnvelope(validationError([issue]), { requestId, docsUrl: o.docsUrl }));
       socket.end(
         [
           `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,

@@ -8,7 +8,7 @@ import { limitReceiving } from "./receive-limit.ts";
 
 const ms = 60_000;
 const logger = createLogger({ service: "test", level: "silent" });
-const { respondToUnreadable } = createErrorResponder({ docsUrl: () => "", headers: {}, logger });
+const { respondToUnreadable } = createErrorResponder({ docsUrl: "", headers: {}, logger });
 
 const server = createServer((request) => void request.resume());
 server.on("clientError", (error, socket) => respondToUnreadable(error, socket as Socket));

@@ -85,7 +85,7 @@ export const ssoRoutes: RoutePlugin = async (app, { clients: { identity }, publi
     },
   );
 
-  const callbackUrl = (provider: string) => new URL(`${publicUrl()}/auth/sso/${provider}/callback`);
+  const callbackUrl = (provider: string) => new URL(`${publicUrl}/auth/sso/${provider}/callback`);
 };
 
 /** The addresses carry secrets: no answer of ours is cached or sent on as a referrer. */

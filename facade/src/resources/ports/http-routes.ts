@@ -43,7 +43,7 @@ export const portHttpRoutes: RoutePlugin = async (app, { clients: { ports }, liv
   function targetOf(request: FastifyRequest, reply: FastifyReply, signal: AbortSignal): ProxyTarget {
     const { sandbox_id, port, "*": rest } = request.params as Static<typeof PortPathParams> & { "*"?: string };
     requireOwnPath(rest);
-    const { host, protocol } = new URL(publicUrl());
+    const { host, protocol } = new URL(publicUrl);
     const own = ownHeaders(reply);
     const start = { sandbox: sandboxIdOf(sandbox_id), port: Number(port) };
     return {

@@ -61,7 +61,7 @@ export const attachRoutes: RoutePlugin = async (app, context) => {
       response: { 101: { description: "The socket is open." } },
     },
     async admit(request) {
-      requireKnownOrigin(request, { origins, publicUrl: publicUrl() });
+      requireKnownOrigin(request, { origins, publicUrl });
       // Before a ticket is spent, and before there is a socket.
       await processes.getProcess(idsOf(paramsOf(request)), callFor(request));
       await tickets.spend(request);

@@ -7,6 +7,7 @@ import {
   secret,
   text,
 } from "@sandgate/kit/base/settings";
+import { isWebAddress } from "@sandgate/kit/base/web-addresses";
 
 export const ssoSettings = defineSettings({
   redirectUris: list("SANDGATE_REDIRECT_URIS", {
@@ -128,5 +129,5 @@ function isSafe({ protocol, hostname }: URL): boolean {
 }
 
 function isRedirectUri(uri: string): boolean {
-  return ["http:", "https:"].includes(URL.parse(uri)?.protocol ?? "") && !uri.includes("#");
+  return isWebAddress(uri) && !uri.includes("#");
 }

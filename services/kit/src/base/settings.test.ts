@@ -13,6 +13,7 @@ import {
   secret,
   text,
   unknownSettings,
+  webAddress,
 } from "./settings.ts";
 
 const { path: folder, remove: removeFolder } = await createTempFolder();
@@ -55,6 +56,15 @@ test("one line lists everything that is wrong", () => {
 
 test.each(["1.5", "1e3", "0x10", "-1", "NaN", "99999999999999999999"])("PORT=%s is refused", (PORT) => {
   expect(() => readSettings(definitions, { NAME: "it", PORT })).toThrow(/^Settings: PORT must be/);
+});
+
+test("a web address is read as URLs are written, without slashes at its end", () => {
+  const read = (URL: string) => readSettings({ url: webAddress("URL", { doc: "Where it is." }) }, { URL }).url;
+  expect(read("https://Example.com:443")).toBe("https://example.com");
+  expect(read("http://127.0.0.1:8080/a//")).toBe("http://127.0.0.1:8080/a");
+  for (const bad of ["ftp://x", "example.com", "https://"]) {
+    expect(() => read(bad)).toThrow(`URL must be an http or https address, not "${bad}"`);
+  }
 });
 
 test("a secret may stand in a file", () => {

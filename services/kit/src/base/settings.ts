@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { settingNames } from "./setting-names.ts";
+import { isWebAddress, trimEndSlashes } from "./web-addresses.ts";
 
 /** The definition of one setting, from which it is read and listed. */
 export interface Setting<T> {
@@ -55,6 +56,13 @@ interface TextOptions extends Options<string> {
 /** A text, or only what `accepts` allows. */
 export function text<const O extends TextOptions>(name: string, o: O): Setting<Value<string, O>> {
   return textSetting("text", name, o);
+}
+
+/** An http or https address. Its value is as URLs are written (WHATWG URL), without slashes at its end. */
+export function webAddress<const O extends Options<string>>(name: string, o: O): Setting<Value<string, O>> {
+  return setting<string, O>("text", name, o, o.default, "an http or https address", (value) =>
+    isWebAddress(value) ? trimEndSlashes(new URL(value).href) : undefined,
+  );
 }
 
 /** A whole number from `min` to `max`. The name of a duration ends in its unit: `_SECONDS`, `_MS`. */
