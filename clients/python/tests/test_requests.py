@@ -1,7 +1,10 @@
 """What is tried again and how, in front of servers that fail. No platform is needed."""
 
 import base64
+import io
 import json
+import os
+import tarfile
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +26,8 @@ def serve(answer, **options):
 
     class Handler(BaseHTTPRequestHandler):
         def handle_any(self):
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            is_chunked = self.headers.get("transfer-encoding") == "chunked"
+            body = self.read_chunks() if is_chunked else self.rfile.read(int(self.headers.get("content-length", 0)))
             seen.append((self.command, self.path, dict(self.headers), body))
             given = answer(len(seen), self)
             if given is None:
@@ -36,6 +40,14 @@ def serve(answer, **options):
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def read_chunks(self):
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
 
         do_GET = do_POST = do_PUT = do_DELETE = handle_any
 
@@ -135,6 +147,48 @@ def test_what_can_be_read_once_is_sent_once():
         files = sandgate._sync.files.Files(client._http, "s")
         pytest.raises(errors.RateLimited, files.write, "/a", iter([b"a", b"b"]))
     assert len(seen) == 1
+
+
+def test_a_local_pipe_is_sent_once_and_a_local_file_is_read_again(tmp_path):
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.write_bytes(b"one")
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"one",))
+    with serve(lambda n, _: failure("rate_limited", 429) if n < 3 else (200, {"path": "/a"}, {})) as (client, seen):
+        files = sandgate._sync.files.Files(client._http, "s")
+        writer.start()
+        pytest.raises(errors.RateLimited, files.upload, pipe, "/a")
+        writer.join()
+        files.upload(file, "/a")
+        pytest.raises(FileNotFoundError, files.upload, tmp_path / "missing", "/a")
+    assert [body for _, _, _, body in seen] == [b"one"] * 3
+
+
+def test_a_local_file_that_grows_is_sent_with_what_has_come(tmp_path, monkeypatch):
+    file = tmp_path / "log"
+    file.write_bytes(b"one")
+    opened = sandgate._local.open_local
+
+    def open_grown(path):
+        with file.open("ab") as log:
+            log.write(b"two")
+        return opened(path)
+
+    monkeypatch.setattr(sandgate._sync.files, "open_local", open_grown)
+    with serve(lambda *_: (200, {"path": "/a"}, {})) as (client, seen):
+        sandgate._sync.files.Files(client._http, "s").upload(file, "/a")
+    assert seen[0][3] == b"onetwo"
+
+
+def test_a_link_to_a_folder_is_sent_as_the_folder(tmp_path):
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    link.symlink_to(folder)
+    with serve(lambda *_: (200, {"path": "/a"}, {})) as (client, seen):
+        sandgate._sync.files.Files(client._http, "s").upload(link, "/a")
+    with tarfile.open(fileobj=io.BytesIO(seen[-1][3])) as archive:
+        assert archive.getnames() == [".", "./a.txt"]
 
 
 @pytest.mark.parametrize("id", ["", ".", ".."])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 import uuid
@@ -22,12 +23,18 @@ def open_local(path: str | os.PathLike[str]) -> BinaryIO:
     return Path(path).open("rb")
 
 
+def can_be_read_again(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a file; a pipe, for one, can be read once."""
+    return stat.S_ISREG(os.stat(path).st_mode)
+
+
 def pack_folder(path: str | os.PathLike[str]) -> BinaryIO:
     """A temporary file with a tar archive of what is in a folder. Whoever unpacks it owns the files."""
     packed = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     try:
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(path, arcname=".", filter=_without_owner)
+            # Of a link to a folder it is the folder that is packed.
+            archive.add(os.path.realpath(path), arcname=".", filter=_without_owner)
         packed.seek(0)
         return packed
     except BaseException:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Callable
 from typing import Any, Literal, overload
 
-from .._local import CHUNK_BYTES, open_local, pack_folder, unpack_folder, write_whole
+from .._local import CHUNK_BYTES, can_be_read_again, open_local, pack_folder, unpack_folder, write_whole
 from .._protocol import Event, FileChange, Request, Stat, Stop, fill_path, given, range_header, to_bytes, to_mode
 from ..errors import NotFound
 from ..records import Entry
@@ -119,9 +119,10 @@ class Files:
                 self.write_archive(path, packed, timeout_ms=timeout_ms)
             return entry
         query = given(path=path, mode=to_mode(mode), parents=parents)
-        headers = {"content-length": str(to_thread(os.path.getsize, local_path))}
-        request = self._request("PUT", "", query, headers=headers, timeout_ms=timeout_ms)
+        request = self._request("PUT", "", query, timeout_ms=timeout_ms)
+        # Its length isn't said, since it may grow meanwhile.
         request.content = lambda: read_local(local_path)
+        request.is_once = not to_thread(can_be_read_again, local_path)
         return self._http.call(request, Entry)
 
     def download(self, path: str, local_path: LocalPath, *, timeout_ms: float | None = None) -> int:
