@@ -1,7 +1,7 @@
 // The command line in front of an API whose answers the test gives, such as those of a sandbox that lies.
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -152,6 +152,31 @@ describe("--help", () => {
     expect(await run("exec", ...args)).toEqual({ code: 0, stdout: "", stderr: "" });
     const bodies = asked.flatMap(({ method, body }) => (method === "POST" && body !== "" ? [JSON.parse(body)] : []));
     expect(bodies[0]).toMatchObject(expected);
+  });
+});
+
+describe("workspaces use", () => {
+  const login = (url: string | undefined) =>
+    writeFile(join(folder.path, "login.json"), JSON.stringify({ url, token: "t", workspace: "w1" }));
+  const stored = async () => JSON.parse(await readFile(join(folder.path, "login.json"), "utf8")).workspace;
+  beforeEach(() => {
+    answers = { "GET /workspaces": { workspaces: [{ id: "w2", name: "mine" }], next_cursor: null } };
+  });
+
+  test("stores the workspace with the login, and says what goes first", async () => {
+    await login(environment().SANDGATE_URL);
+    const { code, stderr } = await run("workspaces", "use", "mine");
+    expect({ code, stderr }).toEqual({ code: 0, stderr: expect.stringContaining("SANDGATE_WORKSPACE is set") });
+    expect(await stored()).toBe("w2");
+  });
+
+  test("stores none of a platform that the login is not for", async () => {
+    await login("http://other.example.com");
+    const refused = { code: 1, stderr: expect.stringMatching(/not signed in to http:.*\n.*SANDGATE_WORKSPACE/) };
+    expect(await run("workspaces", "use", "mine")).toMatchObject(refused);
+    expect(await stored()).toBe("w1");
+    await rm(join(folder.path, "login.json"));
+    expect(await run("workspaces", "use", "mine")).toMatchObject(refused);
   });
 });
 

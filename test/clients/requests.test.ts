@@ -404,3 +404,16 @@ test("settings come from options, else from the environment; what is no address 
   expect(requests.map(({ headers }) => headers.authorization)).toEqual(["Bearer from-env", "Bearer given"]);
   await expect(new Sandgate({ url: "nowhere" }).images.get("a")).rejects.toBeInstanceOf(BadSettings);
 });
+
+test("a login that can't be read is missed only where no token is given", async () => {
+  await using folder = await createTempFolder();
+  answer = (response) => send(response, 200, { id: "w" });
+  // What is below a file is ENOTDIR, as what root alone may read is EACCES.
+  await writeFile(join(folder.path, "file"), "");
+  vi.stubEnv("SANDGATE_CONFIG", join(folder.path, "file/login.json"));
+  await expect(new Sandgate({ url: url(), workspace }).images.get("a")).rejects.toBeInstanceOf(BadSettings);
+  await new Sandgate({ url: url(), token: "given", workspace }).images.get("a");
+  vi.stubEnv("SANDGATE_TOKEN", "from-env");
+  await new Sandgate({ url: url(), workspace }).images.get("a");
+  expect(requests.map(({ headers }) => headers.authorization)).toEqual(["Bearer given", "Bearer from-env"]);
+});

@@ -58,11 +58,12 @@ export async function findSandbox({ sandgate, signal }: Context, text: string): 
  * with a hint when it has ended.
  */
 export async function openSession({ options, sandgate }: Context): Promise<Sandgate> {
+  // An access token in the environment may be what is needed.
+  if (process.env.SANDGATE_TOKEN) return sandgate;
   const stored = await readStoredLogin();
   const { session } = stored;
   const url = await sandgate.url();
-  // An access token in the environment may be what is needed.
-  if (process.env.SANDGATE_TOKEN || session === undefined || stored.url !== url) return sandgate;
+  if (session === undefined || stored.url !== url) return sandgate;
   const anonymous = new Sandgate({ ...options, url, token: () => undefined });
   const token = createSession({
     tokens: { ...session, expiresIn: (Date.parse(session.expiresAt) - Date.now()) / 1000, refreshExpiresIn: 0 },

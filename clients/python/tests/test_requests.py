@@ -99,6 +99,17 @@ def test_the_workspace_is_the_default_one_or_the_only_one_of_its_name():
         assert client.workspace_id() == "a"
 
 
+def test_a_login_that_cannot_be_read_is_missed_only_where_no_token_is_given(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    # What is below a file can't be read, as what root alone may read can't.
+    monkeypatch.setenv("SANDGATE_CONFIG", str(tmp_path / "file" / "login.json"))
+    monkeypatch.delenv("SANDGATE_TOKEN", raising=False)
+    pytest.raises(errors.BadSettings, Sandgate)
+    assert Sandgate(token="given")._http.settings.token == "given"
+    monkeypatch.setenv("SANDGATE_TOKEN", "from-env")
+    assert Sandgate()._http.settings.token == "from-env"
+
+
 def test_a_creation_is_repeated_with_one_key(delays):
     with serve(lambda n, _: failure("internal_error", 500) if n < 4 else (201, {"id": "made"}, {})) as (client, seen):
         assert client.images.create(name="x", image="y").id == "made"

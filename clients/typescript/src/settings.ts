@@ -1,5 +1,6 @@
 import { readEnvironment, readStoredLogin } from "#machine";
 import { BadSettings } from "./errors.ts";
+import type { StoredLogin } from "./stored-login.ts";
 
 /**
  * Gives the bearer token of each request; undefined sends none. After the server refused a token as no longer valid it
@@ -31,18 +32,32 @@ export interface Settings {
 
 const localUrl = "http://127.0.0.1:8080";
 
-/** Completes options from the environment and from what `sandgate login` stored. A stored token goes to its own address alone. */
+/**
+ * Completes options from the environment and from what `sandgate login` stored. A stored token goes to its own address
+ * alone. Throws BadSettings when what was stored can't be read, unless a token is given.
+ */
 export async function resolveSettings(options: ClientOptions): Promise<Settings> {
-  const stored = await readStoredLogin();
+  const ownToken = options.token ?? readEnvironment("SANDGATE_TOKEN");
+  const stored = await readLogin(ownToken === undefined);
   const given = options.url ?? readEnvironment("SANDGATE_URL");
   const url = baseUrlOf(given ?? stored.url ?? pageOrigin() ?? localUrl);
   const isStored = stored.url !== undefined && baseUrlOf(stored.url) === url;
-  const token = options.token ?? readEnvironment("SANDGATE_TOKEN") ?? (isStored ? stored.token : undefined);
+  const token = ownToken ?? (isStored ? stored.token : undefined);
   return {
     url,
     workspace: options.workspace ?? readEnvironment("SANDGATE_WORKSPACE") ?? (isStored ? stored.workspace : undefined),
     token: typeof token === "function" ? token : () => token,
   };
+}
+
+async function readLogin(isNeeded: boolean): Promise<StoredLogin> {
+  try {
+    return await readStoredLogin();
+  } catch (error) {
+    // A program with a token of its own may not even see its user's files.
+    if (!isNeeded) return {};
+    throw error;
+  }
 }
 
 function pageOrigin(): string | undefined {

@@ -25,6 +25,14 @@ export async function run(args: readonly string[], signal: AbortSignal): Promise
   }
   if (verb !== "use") throw new UsageError(`there is no ${JSON.stringify(verb)} of workspaces`);
   const [name = ""] = named(rest, "NAME");
+  const [stored, url] = await Promise.all([readStoredLogin(), sandgate.url()]);
+  if (stored.url !== url) {
+    throw new SandgateError({
+      code: "not_signed_in",
+      message: `You have not signed in to ${url}, so no choice can be stored.`,
+      hint: "Use `sandgate login`, --workspace or SANDGATE_WORKSPACE.",
+    });
+  }
   const found = all.filter((each) => each.id === name || each.name === name);
   const [workspace] = found;
   if (!workspace || found.length > 1) {
@@ -34,7 +42,8 @@ export async function run(args: readonly string[], signal: AbortSignal): Promise
       hint: "`sandgate workspaces` lists them with their ids.",
     });
   }
-  await writeStoredLogin({ ...(await readStoredLogin()), workspace: workspace.id });
+  await writeStoredLogin({ ...stored, workspace: workspace.id });
   say(`Commands are for the workspace ${workspace.name} now.`);
+  if (process.env.SANDGATE_WORKSPACE) say("But SANDGATE_WORKSPACE is set, which goes first.");
   return 0;
 }

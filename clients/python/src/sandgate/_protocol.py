@@ -63,22 +63,29 @@ class Settings:
 
 def resolve_settings(url: str | None, token: Any, workspace: str | None) -> Settings:
     """Completes settings from the environment and from what `sandgate login` stored, which goes to its own address
-    alone."""
+    alone. Raises BadSettings when what was stored can't be read, unless a token is given."""
     env = os.environ
-    stored = _read_stored_login()
+    token = token or env.get("SANDGATE_TOKEN")
+    try:
+        stored = _read_stored_login()
+    except BadSettings:
+        # A program with a token of its own may not even see its user's files.
+        if not token:
+            raise
+        stored = {}
     stored_url = stored.get("url")
     base = _base_url(url or env.get("SANDGATE_URL") or stored_url or "http://127.0.0.1:8080")
     if stored_url is None or _base_url(stored_url) != base:
         stored = {}
     return Settings(
         url=base,
-        token=token or env.get("SANDGATE_TOKEN") or stored.get("token"),
+        token=token or stored.get("token"),
         workspace=workspace or env.get("SANDGATE_WORKSPACE") or stored.get("workspace"),
     )
 
 
 def _read_stored_login() -> dict[str, Any]:
-    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    settings = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     file = Path(os.environ.get("SANDGATE_CONFIG") or Path(settings) / "sandgate" / "login.json")
     try:
         stored = json.loads(file.read_text("utf-8"))
