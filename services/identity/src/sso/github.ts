@@ -1,3 +1,4 @@
+import { trimEndSlashes } from "@sandgate/kit/base/web-addresses";
 import * as openid from "openid-client";
 import { toEmail } from "./email.ts";
 import { toProviderError } from "./errors.ts";
@@ -13,7 +14,7 @@ export function createGithubProvider(o: {
   fetch: Fetch;
   timeoutMs?: number;
 }): SsoProvider {
-  const issuer = o.issuer.href.replace(/(?<!\/)\/+$/, "");
+  const issuer = trimEndSlashes(o.issuer.href);
   const configuration = new openid.Configuration(
     {
       issuer,
@@ -28,7 +29,7 @@ export function createGithubProvider(o: {
   if (o.issuer.protocol === "http:") openid.allowInsecureRequests(configuration);
 
   async function ask(path: string, accessToken: string): Promise<unknown> {
-    const url = new URL(`${o.apiUrl.href.replace(/(?<!\/)\/+$/, "")}${path}`);
+    const url = new URL(`${trimEndSlashes(o.apiUrl.href)}${path}`);
     const headers = new Headers({ accept: "application/vnd.github+json", "x-github-api-version": "2022-11-28" });
     const response = await openid.fetchProtectedResource(configuration, accessToken, url, "GET", undefined, headers);
     if (response.status !== 200) throw new Error(`GitHub's API answered ${path} with status ${response.status}.`);
