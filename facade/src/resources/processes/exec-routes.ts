@@ -6,6 +6,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { inSandbox } from "../../pipeline/errors/in-sandbox.ts";
 import { createAnswerBudget } from "../../pipeline/limits/answer-budget.ts";
+import { JoinedBytes } from "../../pipeline/limits/joined-bytes.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
@@ -111,23 +112,17 @@ async function collectResult(
   events: AsyncIterable<RunCommandResponse>,
   take: (data: Uint8Array) => void,
 ): Promise<Result> {
-  const stdout: Uint8Array[] = [];
-  const stderr: Uint8Array[] = [];
+  const stdout = new JoinedBytes();
+  const stderr = new JoinedBytes();
   for await (const { event: at, stdoutTruncated, stderrTruncated } of events) {
     const event = at?.event;
     if (event?.case === "output") {
       const { stream, data } = event.value;
       take(data);
-      (stream === OutputStream.STDERR ? stderr : stdout).push(data);
+      (stream === OutputStream.STDERR ? stderr : stdout).add(data);
     }
     if (event?.case !== "exit") continue;
-    return {
-      process: event.value,
-      stdout: Buffer.concat(stdout),
-      stderr: Buffer.concat(stderr),
-      stdoutTruncated,
-      stderrTruncated,
-    };
+    return { process: event.value, stdout: stdout.take(), stderr: stderr.take(), stdoutTruncated, stderrTruncated };
   }
   throw outputBrokeOff();
 }

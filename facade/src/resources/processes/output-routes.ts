@@ -29,7 +29,10 @@ export const outputRoutes: RoutePlugin = async (app, { clients, live, logger }) 
     return present((await processes.getProcess(ids, callFor(request))).process);
   }
 
-  /** What there is after an offset, and the process as it was then: one that has ended has no more output than that. */
+  /**
+   * What there is after an offset, and the process as it was then: one that has ended has no more output than that, unless
+   * the page is full.
+   */
   async function readPage(
     request: FastifyRequest,
     o: { ids: Ids; after: number; waitSeconds: number; form: "lossless" | "base64"; signal: AbortSignal },

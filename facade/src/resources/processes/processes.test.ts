@@ -220,6 +220,25 @@ test.each<[what: string, byte: string, encoding: "utf8" | "base64", most: number
   await until(async () => expect((await exec({ command: ["within"], encoding })).status).toBe(200));
 });
 
+test("no event of the output is kept, which would take far more memory than a small one's bytes", async () => {
+  const reused = Buffer.alloc(1);
+  run = async function* () {
+    yield start;
+    for (const [index, byte] of [...Buffer.from("abcd")].entries()) {
+      reused[0] = byte;
+      yield {
+        offset: BigInt(index + 1),
+        event: {
+          case: "output",
+          value: { stream: index < 2 ? OutputStream.STDOUT : OutputStream.STDERR, data: reused },
+        },
+      };
+    }
+    yield exit(4);
+  };
+  expect(await (await exec({ command: ["x"] })).json()).toMatchObject({ stdout: "ab", stderr: "cd" });
+});
+
 test("what refuses a command before it starts is answered as everywhere, however long that takes", async () => {
   for (const more of [{}, events]) {
     run = async function* () {

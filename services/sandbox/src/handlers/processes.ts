@@ -1,5 +1,6 @@
 import { create, type Message, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { callOf, waitTimeOf } from "@sandgate/kit/rpc/context";
 import {
   type CommandSchema as HelperCommandSchema,
@@ -16,6 +17,7 @@ import {
 import { checkCommand } from "../domain/commands.ts";
 import type { HelperConnections } from "../operations/helper-connections.ts";
 import { isConnectionLost } from "../operations/helper-errors.ts";
+import { createOutputCheck, type OutputLimit } from "../operations/helper-output.ts";
 import { type KnownProcesses, toLost } from "../operations/known-processes.ts";
 import { callMs, createProcessCalls, requireGiven, type Used } from "../operations/process-calls.ts";
 import { processIdOf } from "../operations/process-ids.ts";
@@ -25,7 +27,8 @@ import { createProcessControlHandlers } from "./process-control.ts";
 
 /** A terminal that nobody is connected to for so long ends. */
 const hangupAfterMs = 3_600_000n;
-const maxReadBytes = 1_048_576n;
+/** Of a page of output. Small events take many times their bytes. */
+const maxPage = { bytes: mebibyte, events: 10_000 };
 
 export interface ProcessHandlersContext {
   helpers: SandboxHelpers;
@@ -45,18 +48,21 @@ export function createProcessHandlers(
   /**
    * Passes on the events of a process, for which it calls the helper once they are read: a call begins at once, and one
    * whose answer nobody reads could end the program with its error. When the helper is killed meanwhile, an `exit` says
-   * that the process is lost.
+   * that the process is lost. Throws UPSTREAM_ERROR for more output than the limit.
    */
   async function* follow<E extends Message & { event?: OutputEvent | undefined }>(
     used: Used,
     processId: string,
     open: () => AsyncIterable<E>,
+    limit?: OutputLimit,
   ): AsyncGenerator<Omit<E, keyof Message> | { event: OutputEvent }> {
     let last: Process | undefined;
     let offset = 0n;
+    const check = limit && createOutputCheck(limit);
     try {
       for await (const message of open()) {
         const { event, offset: at } = message.event ?? { event: undefined, offset: 0n };
+        if (event?.case === "output") check?.(event.value);
         if (event?.case === "start" || event?.case === "exit") last = used.note(event.value, processId);
         offset = at;
         const { $typeName: _, $unknown: __, ...plain } = message;
@@ -81,14 +87,16 @@ export function createProcessHandlers(
         const { sandbox, client, signal } = used;
         const normal = { ...request, sandbox: sandbox.id };
         const { id, key } = processIdOf(callOf(context), sandbox.id, RunCommandRequestSchema, normal);
+        const { maxOutputBytes } = request;
         const run = {
           id,
           key,
           command: toHelperCommand(command),
           endOnDisconnect: !request.continueOnDisconnect,
-          maxOutputBytes: BigInt(request.maxOutputBytes),
+          maxOutputBytes: BigInt(maxOutputBytes),
         };
-        const events = follow(used, id, () => client.run(run, { signal, timeoutMs: 0 }));
+        const limit: OutputLimit | undefined = maxOutputBytes > 0 ? { bytes: maxOutputBytes, of: "each" } : undefined;
+        const events = follow(used, id, () => client.run(run, { signal, timeoutMs: 0 }), limit);
         yield* auditedStream(used, uses.start("sandbox.exec", id, command), events);
       });
     },
@@ -152,19 +160,28 @@ export function createProcessHandlers(
           yield { event: create(OutputEventSchema, { offset: after, event: { case: "exit", value: lost } }) };
           return;
         }
-        const limits = follows ? {} : { waitMs: BigInt(waitSeconds * 1000), maxBytes: maxReadBytes };
-        const request = { id: processId, after, follow: follows, ...limits };
-        yield* follow(used, processId, () =>
-          used.client.readOutput(request, {
-            signal: used.signal,
-            timeoutMs: follows ? 0 : waitSeconds * 1000 + callMs,
-          }),
-        );
+        const request = { id: processId, after, follow: follows };
+        const { signal, client } = used;
+        if (follows) {
+          yield* follow(used, processId, () => client.readOutput(request, { signal, timeoutMs: 0 }));
+          return;
+        }
+        const limits = { waitMs: BigInt(waitSeconds * 1000), maxBytes: BigInt(maxPage.bytes) };
+        const read = () => client.readOutput({ ...request, ...limits }, used.within(waitSeconds * 1000 + callMs));
+        yield* first(maxPage.events, follow(used, processId, read, { bytes: maxPage.bytes, of: "all" }));
       });
     },
 
     ...createProcessControlHandlers(calls, uses),
   };
+}
+
+async function* first<T>(count: number, values: AsyncIterable<T>): AsyncGenerator<T> {
+  let left = count;
+  for await (const value of values) {
+    yield value;
+    if (--left === 0) return;
+  }
 }
 
 function toHelperCommand(command: Command): MessageInitShape<typeof HelperCommandSchema> {

@@ -395,7 +395,7 @@ export type ReadOutputRequest = Message<"sandgate.sandbox.v1.ReadOutputRequest">
 
   /**
    * Goes on until `exit`, and paces the process while it is the fastest reader. Otherwise it ends with what there is, 1 MiB
-   * at most.
+   * or 10,000 events at most.
    *
    * @generated from field: bool follow = 4;
    */
