@@ -417,3 +417,79 @@ test("a login that can't be read is missed only where no token is given", async 
   await new Sandgate({ url: url(), workspace }).images.get("a");
   expect(requests.map(({ headers }) => headers.authorization)).toEqual(["Bearer given", "Bearer from-env"]);
 });
+
+test("an abort that waits for the workspace leaves alone who else waits for it", async () => {
+  let respond = () => {};
+  answer = (response) => {
+    respond = () => send(response, 200, { workspaces: [], next_cursor: null, default_workspace_id: workspace });
+  };
+  const client = new Sandgate({ url: url(), token: "t" });
+  const controller = new AbortController();
+  const first = client.workspaceId({ signal: controller.signal });
+  const second = client.workspaceId();
+  await vi.waitFor(() => expect(requests).toHaveLength(1));
+  controller.abort(new Error("enough"));
+  await expect(first).rejects.toThrow("enough");
+  respond();
+  expect(await second).toBe(workspace);
+});
+
+describe("what was made before an abort was answered is ended", () => {
+  const running = { id: "p", state: "running" };
+  const box = () => sandboxAfter(() => sandgate.sandboxes.get("box"));
+  /** Doesn't answer the first time, and aborts meanwhile. */
+  async function abortIn(work: (signal: AbortSignal) => Promise<unknown>, again: (response: ServerResponse) => void) {
+    const controller = new AbortController();
+    requests.length = 0;
+    answer = (response, count) => {
+      if (count === 1) controller.abort(new Error("enough"));
+      else if (count === 2) again(response);
+      else response.writeHead(204).end();
+    };
+    await expect(work(controller.signal)).rejects.toThrow("enough");
+    const [first, second] = requests;
+    expect(second).toMatchObject({ url: first?.url, body: first?.body });
+    expect(second?.headers["idempotency-key"]).toBe(first?.headers["idempotency-key"]);
+    return requests.slice(1).map(({ method, url }) => [method, url]);
+  }
+
+  test("a sandbox", async () => {
+    const work = (signal: AbortSignal) => sandgate.sandboxes.create("default", { signal });
+    expect(await abortIn(work, (response) => send(response, 202, { id: "s", name: "box" }))).toEqual([
+      ["POST", "/sandboxes/provision"],
+      ["DELETE", "/sandboxes/s"],
+    ]);
+  });
+
+  test("a command", async () => {
+    const { commands } = await box();
+    const work = (signal: AbortSignal) => commands.run("sleep 1000", { signal });
+    const start = (response: ServerResponse) =>
+      response
+        .writeHead(200, { "content-type": "text/event-stream" })
+        .write(`id: 0\nevent: start\ndata: ${JSON.stringify(running)}\n\n`);
+    expect(await abortIn(work, start)).toEqual([
+      ["POST", "/sandboxes/s/exec"],
+      ["DELETE", "/sandboxes/s/processes/p"],
+    ]);
+  });
+
+  test("a command with a long input", async () => {
+    const { commands } = await box();
+    const work = (signal: AbortSignal) => commands.run("cat", { stdin: new Blob(["in"]), signal });
+    expect(await abortIn(work, (response) => send(response, 201, running))).toEqual([
+      ["POST", "/sandboxes/s/processes"],
+      ["DELETE", "/sandboxes/s/processes/p"],
+    ]);
+  });
+
+  test("and nothing is made where it was aborted beforehand", async () => {
+    const { commands } = await box();
+    requests.length = 0;
+    const signal = AbortSignal.abort(new Error("enough"));
+    await expect(sandgate.sandboxes.create("default", { signal })).rejects.toThrow("enough");
+    await expect(commands.run("c", { signal })).rejects.toThrow("enough");
+    await expect(commands.run("c", { stdin: new Blob(["in"]), signal })).rejects.toThrow("enough");
+    expect(requests).toEqual([]);
+  });
+});

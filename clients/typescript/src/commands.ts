@@ -1,7 +1,17 @@
 import { type Content, chunksOf, streamOf, toBase64, toBytes } from "./bytes.ts";
 import { CommandFailed, CommandTimedOut, ProcessLost } from "./errors.ts";
 import { followEvents } from "./event-stream.ts";
-import { type CallOptions, type CreateOptions, fillPath, type Http, newIdempotencyKey, type QueryOf } from "./http.ts";
+import {
+  type CallOptions,
+  type CreateOptions,
+  fillPath,
+  type Http,
+  makeOrUndo,
+  mayBeMade,
+  newIdempotencyKey,
+  type QueryOf,
+  undoMs,
+} from "./http.ts";
 import { type CommandEvent, createTextDecoders, type OutputStream, openOutput, Process, readEvent } from "./process.ts";
 import type { ProcessRecord } from "./records.ts";
 
@@ -65,7 +75,6 @@ const maxInlineInput = 384 * 1024;
 const longestShown = 200;
 /** No sandbox lives longer. */
 const longestSeconds = 86_400;
-const killMs = 10_000;
 
 /** The commands of a sandbox. */
 export class Commands {
@@ -111,13 +120,17 @@ export class Commands {
     const timeoutSeconds = timeoutMs === undefined ? undefined : Math.max(1, Math.ceil(timeoutMs / 1000));
     const inline = typeof stdin === "string" || stdin instanceof Uint8Array ? toBytes(stdin) : undefined;
     if (stdin !== undefined && (inline === undefined || inline.length > maxInlineInput)) {
-      const process = await this.start(command, { ...rest, signal, timeoutSeconds, stdinOpen: true });
+      const process = await makeOrUndo(
+        (call) => this.start(command, { ...rest, ...call, timeoutSeconds, stdinOpen: true }),
+        ({ id }) => this.#kill(id),
+        { signal },
+      );
       yield* this.#feedAndFollow(process, stdin, signal);
       return;
     }
     const idempotencyKey = newIdempotencyKey();
     let process: ProcessRecord | undefined;
-    const exec = (connection: AbortSignal, seconds: number) =>
+    const exec = (connection: AbortSignal) =>
       this.#http.send({
         method: "POST",
         path: fillPath("/sandboxes/{sandbox_id}/exec", { sandbox_id: this.#sandboxId }),
@@ -125,17 +138,26 @@ export class Commands {
           ...toFields(command, { ...rest, stdin: inline }),
           encoding: "base64",
           onDisconnect: "continue",
-          timeoutSeconds: seconds,
+          timeoutSeconds: timeoutSeconds ?? longestSeconds,
         },
         headers: { accept: "text/event-stream" },
         idempotencyKey,
         signal: connection,
       });
+    const findStarted = async () => {
+      const open = (_: unknown, connection: AbortSignal) => exec(connection);
+      for await (const event of followEvents({ open, isLast: () => true, signal: AbortSignal.timeout(undoMs) })) {
+        const told = readEvent(event);
+        if (told?.type === "start") return told.process;
+      }
+      return undefined;
+    };
+    signal?.throwIfAborted();
     const events = followEvents({
       // Its answer begins before the command does, so that none of its output is missed.
       open: (lastId = "0", connection) =>
         process === undefined
-          ? exec(connection, timeoutSeconds ?? longestSeconds)
+          ? exec(connection)
           : openOutput(this.#http, { sandbox_id: this.#sandboxId, process_id: process.id }, lastId, connection),
       isLast: ({ event }) => event === "exit",
       signal,
@@ -147,6 +169,9 @@ export class Commands {
         if (told?.type === "start" || told?.type === "exit") process = told.process;
         if (told) yield told;
       }
+    } catch (error) {
+      if (process === undefined && mayBeMade(error, signal)) process = await findStarted().catch(() => undefined);
+      throw error;
     } finally {
       // Whoever has left has no handle to end it by.
       if (process?.state === "running") await this.#kill(process.id);
@@ -179,7 +204,7 @@ export class Commands {
     const params = { sandbox_id: this.#sandboxId, process_id: id };
     const path = "/sandboxes/{sandbox_id}/processes/{process_id}";
     // It is what failed or was aborted that is told.
-    await this.#http.call("DELETE", path, { params, timeoutMs: killMs }).catch(() => {});
+    await this.#http.call("DELETE", path, { params, timeoutMs: undoMs }).catch(() => {});
   }
 
   /** Starts a command, which runs on by itself. */

@@ -2,7 +2,7 @@ import type { paths } from "./api.ts";
 import { BadSettings, ConnectionFailed, readError, SandgateError, TimedOut, WorkspaceNotFound } from "./errors.ts";
 import { snakeName, toCamelCase, toSnakeCase } from "./names.ts";
 import { type ClientOptions, resolveSettings, type Settings } from "./settings.ts";
-import { abortable, delay, randomId } from "./time.ts";
+import { abortable, delay, randomId, untilAborted } from "./time.ts";
 
 /** What every method takes. */
 export interface CallOptions {
@@ -257,25 +257,26 @@ export class Http {
   }
 
   /** The id of the workspace that this client uses. It is looked up once. */
-  async workspaceId({ signal }: CallOptions = {}): Promise<string> {
-    this.#workspace ??= this.#findWorkspace(signal).catch((error: unknown) => {
+  workspaceId({ signal }: CallOptions = {}): Promise<string> {
+    this.#workspace ??= this.#findWorkspace().catch((error: unknown) => {
       this.#workspace = undefined;
       throw error;
     });
-    return this.#workspace;
+    // Others may wait for it too, so an abort leaves it alone.
+    return untilAborted(this.#workspace, signal);
   }
 
-  async #findWorkspace(signal: AbortSignal | undefined): Promise<string> {
+  async #findWorkspace(): Promise<string> {
     const { workspace } = await this.settings();
     if (workspace === undefined) {
-      const { defaultWorkspaceId } = await this.call("GET", "/workspaces", { query: { limit: 1 }, signal });
+      const { defaultWorkspaceId } = await this.call("GET", "/workspaces", { query: { limit: 1 } });
       return defaultWorkspaceId ?? noWorkspace("You have no workspace of your own.");
     }
     if (isUuid(workspace)) return workspace;
     const found: string[] = [];
     for (let cursor: string | null | undefined; cursor !== null; ) {
       const query = cursor === undefined ? { limit: 500 } : { limit: 500, cursor };
-      const page = await this.call("GET", "/workspaces", { query, signal });
+      const page = await this.call("GET", "/workspaces", { query });
       found.push(...page.workspaces.filter(({ name }) => name === workspace).map(({ id }) => id));
       cursor = page.nextCursor;
     }
@@ -328,6 +329,31 @@ export function fillPath(path: string, params: Record<string, string> = {}): str
 /** A key for a creation. */
 export function newIdempotencyKey(): string {
   return randomId();
+}
+
+/** How long it is tried to end what was left behind. */
+export const undoMs = 10_000;
+
+/** Whether a creation that failed may have been carried out, so that its key may find what nobody has a handle to. */
+export function mayBeMade(error: unknown, signal: AbortSignal | undefined): boolean {
+  return signal?.aborted || error instanceof TimedOut;
+}
+
+/** Makes what only the caller will have a handle to. Where the outcome of that isn't known, what its key finds is undone. */
+export async function makeOrUndo<T>(
+  make: (o: CreateOptions) => Promise<T>,
+  undo: (made: T) => Promise<void>,
+  { signal, timeoutMs, idempotencyKey = newIdempotencyKey() }: CreateOptions,
+): Promise<T> {
+  signal?.throwIfAborted();
+  try {
+    return await make({ idempotencyKey, signal, timeoutMs });
+  } catch (error) {
+    // It is what failed or was aborted that is told.
+    if (mayBeMade(error, signal))
+      await make({ idempotencyKey, signal: undefined, timeoutMs: undoMs }).then(undo, () => {});
+    throw error;
+  }
 }
 
 export function queryOf(query: object | undefined): string {

@@ -1,7 +1,15 @@
 import { Commands, withoutUndefined } from "./commands.ts";
 import { ProvisioningFailed, SandboxNotReady, TimedOut } from "./errors.ts";
 import { Files } from "./files.ts";
-import { type CallOptions, type CreateOptions, Http, newIdempotencyKey, type QueryOf } from "./http.ts";
+import {
+  type CallOptions,
+  type CreateOptions,
+  Http,
+  makeOrUndo,
+  newIdempotencyKey,
+  type QueryOf,
+  undoMs,
+} from "./http.ts";
 import { List, Sequence } from "./list.ts";
 import { type LogOptions, type MetricOptions, readLogs, readMetrics, type Source } from "./monitoring.ts";
 import { Ports } from "./ports.ts";
@@ -241,18 +249,22 @@ export class Sandboxes {
     return new Sandbox(this.#http, record);
   }
 
-  /** Makes one and waits until it is ready. One that isn't ready in time is stopped. */
+  /** Makes one and waits until it is ready. One that isn't ready in time, or is aborted, is stopped. */
   async create(image: string, o: CreateSandboxOptions = {}): Promise<Sandbox> {
     const { timeoutMs = readyMs, onProgress, ...rest } = o;
     const startedAt = Date.now();
-    const sandbox = await this.provision(image, { ...rest, timeoutMs });
+    const discard = (sandbox: Sandbox) => sandbox.stop({ timeoutMs: undoMs }).catch(() => {});
+    const sandbox = await makeOrUndo((call) => this.provision(image, { ...rest, ...call }), discard, {
+      ...rest,
+      timeoutMs,
+    });
     try {
       const left = Math.max(0, timeoutMs - (Date.now() - startedAt));
       await sandbox.waitUntilReady({ signal: o.signal, timeoutMs: left, onProgress });
       return sandbox;
     } catch (error) {
       // Nobody has a handle to it; one that failed has ended by itself.
-      if (!(error instanceof ProvisioningFailed)) await sandbox.stop({ timeoutMs: 10_000 }).catch(() => {});
+      if (!(error instanceof ProvisioningFailed)) await discard(sandbox);
       throw error;
     }
   }
