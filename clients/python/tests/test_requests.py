@@ -1,5 +1,6 @@
 """What is tried again and how, in front of servers that fail. No platform is needed."""
 
+import asyncio
 import base64
 import io
 import json
@@ -239,6 +240,52 @@ def test_a_write_begins_where_others_have_written_to_or_after_what_was_taken_of_
         (f"{stdin}?offset=16", b"DEF"),
         (f"{stdin}?eof=true", b""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "made", "ended"),
+    [
+        (lambda client: client.sandboxes.create("i"), "/sandboxes/provision", "/sandboxes/s"),
+        (lambda client: commands_of(client).run("c"), "/sandboxes/s/exec", "/sandboxes/s/processes/p"),
+        (
+            lambda client: commands_of(client).run("c", stdin="x" * 400_000),
+            "/sandboxes/s/processes",
+            "/sandboxes/s/processes/p",
+        ),
+    ],
+)
+def test_what_was_made_before_a_cancelled_call_was_answered_is_ended(make, made, ended):
+    asked, over = threading.Event(), threading.Event()
+
+    def answer(n, handler):
+        if n == 1:
+            asked.set()
+            over.wait(60)
+            return None
+        if handler.command == "DELETE":
+            return 204, b"", {}
+        if handler.path.endswith("/exec"):
+            return 200, events((0, "start", {"id": "p", "state": "running"})), {"content-type": "text/event-stream"}
+        return 201, {"id": "s" if handler.path.endswith("/provision") else "p", "state": "running"}, {}
+
+    async def cancel(url):
+        async with sandgate.AsyncSandgate(url=url, token="t", workspace=WORKSPACE) as client:
+            call = asyncio.create_task(make(client))
+            await asyncio.to_thread(asked.wait, 60)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+    with serve(answer) as (client, seen):
+        asyncio.run(cancel(client._http.settings.url))
+        over.set()
+    assert [(method, path) for method, path, _, _ in seen] == [("POST", made), ("POST", made), ("DELETE", ended)]
+    assert seen[0][3] == seen[1][3]
+    assert seen[0][2]["idempotency-key"] == seen[1][2]["idempotency-key"]
+
+
+def commands_of(client):
+    return sandgate._async.commands.Commands(client._http, "s")
 
 
 def test_a_deletion_whose_answer_was_lost_is_done():

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from ._record import Record
-from .errors import BadSettings, CommandFailed, CommandTimedOut, ProcessLost, SandgateError, WorkspaceNotFound
+from .errors import BadSettings, CommandFailed, CommandTimedOut, ProcessLost, SandgateError, TimedOut, WorkspaceNotFound
 from .records import Entry, LogEntry, MetricPoint, ProcessRecord, Workspace
 
 Command = str | Sequence[str]
@@ -31,6 +31,8 @@ WAIT_GRACE_SECONDS = 15
 #: The server sends a comment every 15 s, so a stream that is silent for longer than this has broken off.
 SILENT_SECONDS = 45.0
 MAX_RETRIES = 3
+#: How long it is tried to end what was left behind, in milliseconds.
+UNDO_MS = 10_000.0
 #: A connection that lasted so long has not merely failed again, even if nothing came.
 STEADY_SECONDS = 60.0
 #: The API takes 512 KiB of JSON, in which three bytes are four characters.
@@ -176,6 +178,12 @@ class Request:
 
 def new_key() -> str:
     return str(uuid.uuid4())
+
+
+def may_be_made(error: BaseException) -> bool:
+    """Whether a creation that failed may have been carried out, so that its key may find what nobody has a handle to.
+    One that is cancelled or interrupted is no Exception."""
+    return isinstance(error, TimedOut) or not isinstance(error, Exception)
 
 
 def fill_path(path: str, **params: object) -> str:

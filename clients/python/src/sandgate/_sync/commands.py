@@ -6,6 +6,7 @@ from math import ceil
 from .._protocol import (
     LONGEST_SECONDS,
     MAX_INLINE_INPUT,
+    UNDO_MS,
     Command,
     CommandResult,
     OutputChunk,
@@ -15,6 +16,7 @@ from .._protocol import (
     command_fields,
     fill_path,
     given,
+    may_be_made,
     new_key,
     to_bytes,
     to_result,
@@ -59,16 +61,22 @@ class Commands:
         feeding: Background | None = None
         key = new_key()
         texts: dict[str, Texts] = {"stdout": [], "stderr": []}
-        body = {}
-        if stdin is not None and len(to_bytes(stdin)) > MAX_INLINE_INPUT:
-            process = self.start(
-                command, cwd=cwd, env=env, user=user, tag=tag, stdin_open=True, timeout_seconds=seconds
+        long_input = to_bytes(stdin) if stdin is not None and len(to_bytes(stdin)) > MAX_INLINE_INPUT else None
+        body = command_fields(command, None if long_input else stdin, cwd=cwd, env=env, user=user, tag=tag)
+        body |= {"encoding": "base64", "on_disconnect": "continue", "timeout_seconds": seconds}
+
+        def start_open(timeout_ms: float | None) -> Process:
+            return self.start(
+                command,
+                cwd=cwd,
+                env=env,
+                user=user,
+                tag=tag,
+                stdin_open=True,
+                timeout_seconds=seconds,
+                idempotency_key=key,
+                timeout_ms=timeout_ms,
             )
-            reader.process = process.record
-            feeding = Background(Feeder(process, to_bytes(stdin)).feed)
-        else:
-            body = command_fields(command, stdin, cwd=cwd, env=env, user=user, tag=tag)
-            body |= {"encoding": "base64", "on_disconnect": "continue", "timeout_seconds": seconds}
 
         def open_stream(last_id: str | None) -> Request:
             if reader.process is not None:
@@ -84,10 +92,25 @@ class Commands:
                 tell(chunk.data)
 
         try:
+            if long_input is not None:
+                process = start_open(None)
+                reader.process = process.record
+                feeding = Background(Feeder(process, long_input).feed)
             for event in self._http.follow(open_stream):
                 chunk = reader.read(event)
                 if chunk is not None:
                     add(reader.decode(chunk))
+        except BaseException as error:
+            if reader.process is None and may_be_made(error):
+                try:
+                    if long_input is not None:
+                        reader.process = (start_open(UNDO_MS)).record
+                    else:
+                        reader.process = self._find_started(open_stream(None))
+                except SandgateError:
+                    # It is what failed first that is told.
+                    pass
+            raise
         finally:
             # Whoever has left has no handle to end it by.
             if reader.process is not None and reader.process.state == "running":
@@ -98,9 +121,18 @@ class Commands:
             add(rest)
         return to_result(reader, texts, command, check)
 
+    def _find_started(self, request: Request) -> ProcessRecord | None:
+        """The process of a command that was sent before."""
+        request.timeout_ms = UNDO_MS
+        reader = OutputReader()
+        events = self._http.follow(lambda _: request)
+        reader.read(next(events))
+        events.close()
+        return reader.process
+
     def _end(self, id: str) -> None:
         try:
-            self._http.read(Request("DELETE", f"{self._path}/processes/{id}", timeout_ms=10_000))
+            self._http.read(Request("DELETE", f"{self._path}/processes/{id}", timeout_ms=UNDO_MS))
         except SandgateError:
             # It is what failed first that is told.
             pass

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import httpx
 
-from .._protocol import WAIT_GRACE_SECONDS, WAIT_SECONDS, Moment, Request, fill_path, given, new_key
+from .._protocol import (
+    UNDO_MS,
+    WAIT_GRACE_SECONDS,
+    WAIT_SECONDS,
+    Moment,
+    Request,
+    fill_path,
+    given,
+    may_be_made,
+    new_key,
+)
 from ..errors import ProvisioningFailed, SandboxNotReady, SandgateError, TimedOut
 from ..records import LogEntry, MetricPoint, SandboxRecord, SandboxState
 from .commands import Commands
@@ -339,10 +349,12 @@ class Sandboxes:
         **options: Unpack[ProvisionOptions],
     ) -> Sandbox:
         """Makes one, of what `provision` takes, and waits until it is ready, 5 minutes by default. One that isn't ready
-        in time is stopped."""
+        in time, or is cancelled, is stopped."""
         deadline = monotonic() + timeout_ms / 1000
-        sandbox = self.provision(image, timeout_ms=timeout_ms, **options)
+        options["idempotency_key"] = options.get("idempotency_key") or new_key()
+        sandbox = None
         try:
+            sandbox = self.provision(image, timeout_ms=timeout_ms, **options)
             left = max(0.0, deadline - monotonic()) * 1000
             sandbox.wait_until_ready(timeout_ms=left, on_progress=on_progress)
             return sandbox
@@ -350,7 +362,10 @@ class Sandboxes:
             # Nobody has a handle to it; one that failed has ended by itself.
             if not isinstance(error, ProvisioningFailed):
                 try:
-                    sandbox.stop(timeout_ms=10_000)
+                    if sandbox is None and may_be_made(error):
+                        sandbox = self.provision(image, timeout_ms=UNDO_MS, **options)
+                    if sandbox is not None:
+                        sandbox.stop(timeout_ms=UNDO_MS)
                 except SandgateError:
                     # It is what failed first that is told.
                     pass
