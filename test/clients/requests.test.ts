@@ -394,6 +394,35 @@ test("where there is no WebSocket, what needs one says so before it begins anyth
   expect(requests).toHaveLength(1);
 });
 
+test("what a port sends while nobody reads is kept up to a limit, which ends the connection", async () => {
+  const { ports } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  const mebibyte = new ArrayBuffer(1024 * 1024);
+  let socket = new EventTarget();
+  const close = vi.fn(() => void socket.dispatchEvent(Object.assign(new Event("close"), { code: 1005 })));
+  vi.stubGlobal(
+    "WebSocket",
+    class extends EventTarget {
+      close = close;
+      constructor() {
+        super();
+        socket = this;
+        queueMicrotask(() => this.dispatchEvent(new Event("open")));
+      }
+    },
+  );
+  const receive = (count: number) => {
+    for (let i = 0; i < count; i++) socket.dispatchEvent(new MessageEvent("message", { data: mebibyte }));
+  };
+  const reader = (await ports.connect(80)).readable.getReader();
+  receive(64);
+  expect((await reader.read()).value).toHaveLength(mebibyte.byteLength);
+  receive(1);
+  expect(close).not.toHaveBeenCalled();
+  receive(1);
+  expect(close).toHaveBeenCalled();
+  await expect(reader.read()).rejects.toThrow("More came from the port than was read.");
+});
+
 test("settings come from options, else from the environment; what is no address is refused", async () => {
   answer = (response) => send(response, 200, { id: "w" });
   vi.stubEnv("SANDGATE_URL", url());

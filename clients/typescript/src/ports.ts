@@ -76,7 +76,8 @@ export class Ports {
 
   /**
    * Opens a TCP connection to a server that listens on a port, as a pair of streams of bytes. Not in browsers, whose
-   * WebSockets carry no credential.
+   * WebSockets carry no credential. A WebSocket can't be told to wait, so 64 MiB that haven't been read end the connection:
+   * `readable` fails with ConnectionFailed.
    */
   async connect(port: number, o: CallOptions = {}): Promise<TcpConnection> {
     requireWebSocket();
@@ -125,25 +126,34 @@ function opened(socket: WebSocket, signal: AbortSignal | undefined): Promise<voi
 /** A sender waits while more than this isn't on its way. */
 const maxBufferedBytes = 1024 * 1024;
 const bufferedMs = 5;
+/** What a slow reader may leave unread. */
+const maxUnreadBytes = 64 * 1024 * 1024;
 /** A frame of this size is taken by every server. */
 const maxFrameBytes = 64 * 1024;
 
 function toStreams(socket: WebSocket): TcpConnection {
-  const readable = new ReadableStream<Uint8Array>({
-    start(controller) {
-      socket.addEventListener("message", ({ data }: { data: unknown }) => {
-        if (data instanceof ArrayBuffer) controller.enqueue(new Uint8Array(data));
-      });
-      socket.addEventListener("close", ({ code }: { code: number }) => {
-        // What was cancelled is closed already.
-        try {
-          if (code === 1000 || code === 1005) controller.close();
-          else controller.error(new ConnectionFailed(`The connection to the port broke off (${code}).`));
-        } catch {}
-      });
+  const readable = new ReadableStream<Uint8Array>(
+    {
+      start(controller) {
+        socket.addEventListener("message", ({ data }: { data: unknown }) => {
+          if (!(data instanceof ArrayBuffer)) return;
+          if ((controller.desiredSize ?? 0) >= data.byteLength) return controller.enqueue(new Uint8Array(data));
+          // Does nothing to what was cancelled.
+          controller.error(new ConnectionFailed("More came from the port than was read."));
+          socket.close();
+        });
+        socket.addEventListener("close", ({ code }: { code: number }) => {
+          // What was cancelled is closed already.
+          try {
+            if (code === 1000 || code === 1005) controller.close();
+            else controller.error(new ConnectionFailed(`The connection to the port broke off (${code}).`));
+          } catch {}
+        });
+      },
+      cancel: () => socket.close(),
     },
-    cancel: () => socket.close(),
-  });
+    new ByteLengthQueuingStrategy({ highWaterMark: maxUnreadBytes }),
+  );
   const writable = new WritableStream<Uint8Array>({
     async write(chunk) {
       for (let at = 0; at < chunk.length; at += maxFrameBytes) {

@@ -56,8 +56,10 @@ export async function forward(args: readonly string[], signal: AbortSignal): Pro
 const answerMs = 30_000;
 
 async function pass(sandbox: Sandbox, port: number, socket: Socket, signal: AbortSignal): Promise<void> {
-  socket.on("error", () => socket.destroy());
-  signal.addEventListener("abort", () => socket.destroy(), { once: true });
+  const end = () => void socket.destroy();
+  socket.on("error", end);
+  signal.addEventListener("abort", end, { once: true });
+  socket.once("close", () => signal.removeEventListener("abort", end));
   socket.pause();
   try {
     const { readable, writable } = await sandbox.ports.connect(port, { signal });
