@@ -12,7 +12,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
 import { dashboardRoutes } from "./dashboard/routes.ts";
-import { e2bPathOf } from "./e2b/hosts.ts";
+import { e2bOpenPath, e2bPathOf } from "./e2b/hosts.ts";
 import { e2bRoutes } from "./e2b/routes.ts";
 import { healthRoutes } from "./operations/health.ts";
 import { admitRequests, confirmAccess } from "./pipeline/admission/admission.ts";
@@ -158,7 +158,15 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const document = await documentRoutes(app, publicUrl);
   const origins = originsOf(settings.redirectUris);
   limitSending(app, { ms: sendTimeoutMs });
-  await admitRequests(app, { authenticator, tickets, scope, limits, origins, headers });
+  await admitRequests(app, {
+    authenticator,
+    tickets,
+    scope,
+    limits,
+    origins,
+    openPath: e2bOpenPath(settings),
+    headers,
+  });
   limitUnfinishedBodies(app, maxUnfinishedBytes);
   recordRequests(app, environment);
   const recorder = createAuditRecorder({ ...createAuditLog(clients), metrics: environment.metrics });

@@ -127,6 +127,49 @@ const list = (headers: Record<string, string>) =>
     payload: "{}",
   });
 
+test("pages of any origin use envd, where no cookie counts, and a download has its file's name", async () => {
+  const origin = "https://page.test";
+  const preflight = (url: string, host = "api.test") =>
+    platform.app.inject({
+      method: "OPTIONS",
+      url,
+      headers: {
+        host,
+        origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,connect-protocol-version,x-access-token",
+      },
+    });
+  for (const [url, host] of [
+    ["/e2b/envd/files?path=/a", undefined],
+    ["/process.Process/Start", `49983-${name}.e2b.test:8443`],
+  ] as const) {
+    const { statusCode, headers } = await preflight(url, host);
+    expect(statusCode).toBe(204);
+    expect(headers).toMatchObject({
+      "access-control-allow-origin": "*",
+      "access-control-allow-methods": expect.stringContaining("POST"),
+      "access-control-allow-headers": "authorization,connect-protocol-version,x-access-token",
+    });
+    expect(headers).not.toHaveProperty("access-control-allow-credentials");
+  }
+  expect((await preflight("/e2b/sandboxes")).statusCode).toBe(404);
+
+  const from = { origin, "e2b-sandbox-id": name };
+  const url = `/e2b/envd/files?path=${encodeURIComponent("/x/ä b.txt")}`;
+  const { statusCode, headers } = await get(url, { ...from, "x-access-token": accessToken });
+  expect(statusCode).toBe(200);
+  expect(headers).toMatchObject({
+    "access-control-allow-origin": "*",
+    "access-control-expose-headers": "*",
+    "content-disposition": `attachment; filename="_ b.txt"; filename*=UTF-8''%C3%A4%20b.txt`,
+  });
+  expect(headers).not.toHaveProperty("access-control-allow-credentials");
+  const refused = await get(url, { ...from, cookie: `sandgate_session=${apiToken}; access_token=${accessToken}` });
+  expect(refused.statusCode).toBe(401);
+  expect(refused.headers).toMatchObject({ "access-control-allow-origin": "*" });
+});
+
 test("a sandbox is shown as E2B shows it, under its own name", async () => {
   const shown = await get(`/e2b/sandboxes/${name}`);
   expect(shown.statusCode).toBe(200);
@@ -324,7 +367,9 @@ test("without a domain there is nothing of it", async () => {
   const plain = await openTestPlatform();
   try {
     for (const url of ["/e2b/sandboxes", "/e2b/envd/health", "/e2b"]) {
-      expect((await plain.app.inject({ url, headers: key(apiToken) })).statusCode).toBe(404);
+      const { statusCode, headers } = await plain.app.inject({ url, headers: key(apiToken) });
+      expect(statusCode).toBe(404);
+      expect(headers).not.toHaveProperty("access-control-allow-origin");
     }
   } finally {
     await plain.close();

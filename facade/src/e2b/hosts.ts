@@ -1,6 +1,8 @@
 import type { IncomingMessage } from "node:http";
 import type { E2bSettings } from "./settings.ts";
 
+/** Where envd's routes are. */
+export const envdPrefix = "/e2b/envd";
 /** Where the routes for ports are, which no path leads to but through a sandbox's own host. */
 export const portPrefix = "/e2b/port";
 /** The port of envd, which nothing in a sandbox listens on. */
@@ -38,13 +40,18 @@ export function e2bPathOf(raw: IncomingMessage, { e2bDomain: domain }: E2bSettin
   if (place === undefined) return undefined;
   const { url = "/" } = raw;
   if (place === "api") return url.startsWith("/e2b/") ? url : `/e2b${url}`;
-  if (place === "sandbox") return `/e2b/envd${url}`;
+  if (place === "sandbox") return `${envdPrefix}${url}`;
   if (place.port === envdPort) {
     raw.headers["e2b-sandbox-id"] = place.sandboxName;
-    return `/e2b/envd${url}`;
+    return `${envdPrefix}${url}`;
   }
   portPlaces.set(raw, place);
   return portPrefix + (url.startsWith("/") ? url : `/${url}`);
+}
+
+/** Below what path pages of any origin may call, as with E2B: envd knows callers by tokens and signatures alone. */
+export function e2bOpenPath({ e2bDomain }: E2bSettings): string | undefined {
+  return e2bDomain === undefined ? undefined : envdPrefix;
 }
 
 /** Without the port, in lower case. */

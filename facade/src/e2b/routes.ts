@@ -2,7 +2,7 @@ import type { App } from "../pipeline/base/app.ts";
 import type { RouteContext, RoutePlugin } from "../pipeline/route.ts";
 import { controlPlane } from "./control-plane.ts";
 import { envd } from "./envd/routes.ts";
-import { portPrefix } from "./hosts.ts";
+import { envdPrefix, portPrefix } from "./hosts.ts";
 import { createNames } from "./names.ts";
 import { createPlaces } from "./places.ts";
 import { portRoutes } from "./ports.ts";
@@ -20,7 +20,7 @@ export function e2bRoutes({ e2bDomain: domain, e2bPublic }: E2bSettings): RouteP
         names: createNames(context.clients),
         places: createPlaces(context),
       };
-      await app.register(envd, { ...shared, prefix: "/e2b/envd" });
+      await app.register(envd, { ...shared, prefix: envdPrefix });
       await app.register(portRoutes, { ...shared, prefix: portPrefix });
       await app.register(controlPlane, { ...shared, prefix: "/e2b" });
     },

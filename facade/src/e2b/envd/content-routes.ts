@@ -15,6 +15,7 @@ import type { RouteContext } from "../../pipeline/route.ts";
 import { leaveBodies } from "../../pipeline/validation/body-parser.ts";
 import { rangeOf } from "../../resources/files/conditions.ts";
 import { beginDownload, contentRangeOf, reportBreak } from "../../resources/files/downloads.ts";
+import { toDownloadHeaders } from "../../resources/files/mapping.ts";
 import { toParts } from "../../resources/files/uploads.ts";
 import { sayFileError } from "../errors.ts";
 import { contentTypeOf } from "./calls.ts";
@@ -61,7 +62,9 @@ export async function addContentRoutes(
         const { start, chunks } = await beginDownload(parts);
         const { length, partial } = start;
         const isZipped = !partial && wantsGzip(request) && length !== 0n;
-        reply.type("application/octet-stream").headers({ "accept-ranges": "bytes", vary: "accept-encoding" });
+        reply
+          .type("application/octet-stream")
+          .headers({ "accept-ranges": "bytes", vary: "accept-encoding", ...toDownloadHeaders(Buffer.from(path)) });
         if (isZipped) reply.header("content-encoding", "gzip");
         else if (length !== undefined) reply.header("content-length", String(length));
         const range = contentRangeOf(start);

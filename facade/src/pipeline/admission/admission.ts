@@ -24,6 +24,8 @@ export interface Admission {
   limits: RequestLimits;
   /** The origins from which browsers may call. */
   origins: ReadonlySet<string>;
+  /** Below this path browsers may call from all origins; no cookie counts there. Undefined: there is none. */
+  openPath?: string | undefined;
   headers: SecurityHeaders;
 }
 
@@ -45,7 +47,7 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
     if (request.method === "OPTIONS") admission.limits.showAddress(request, reply).then(() => done(), done);
     else done();
   });
-  await shareAcrossOrigins(app, admission.origins);
+  await shareAcrossOrigins(app, admission);
   app.addHook("onRequest", (request, reply, done) => {
     if (request.routeOptions.config.rules) return done();
     const refuse = () => done(new DomainError("NOT_FOUND", "There is no such route."));

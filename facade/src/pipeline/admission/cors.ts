@@ -30,6 +30,8 @@ const shared = {
   ],
   maxAge: 600,
 };
+/** For any page. The headers that it asks for are allowed, since `*` stands for all but Authorization. */
+const open = { methods: shared.methods, origin: "*", exposedHeaders: "*", maxAge: shared.maxAge };
 
 /** The origins of the applications that may call from a browser. */
 export function originsOf(redirectUris: readonly string[]): ReadonlySet<string> {
@@ -80,16 +82,19 @@ export function requireOwnOrigin(
 
 /**
  * Sets the CORS headers for browsers on the given origins (Fetch standard, CORS protocol), and answers preflights from
- * them. A preflight from elsewhere is a request like any other.
+ * them. A preflight from elsewhere is a request like any other. Below `openPath`, where no cookie counts, all origins are
+ * given.
  */
-export async function shareAcrossOrigins(app: FastifyInstance, origins: ReadonlySet<string>): Promise<void> {
-  if (origins.size === 0) return;
+export async function shareAcrossOrigins(
+  app: FastifyInstance,
+  { origins, openPath }: { origins: ReadonlySet<string>; openPath?: string | undefined },
+): Promise<void> {
+  if (origins.size === 0 && openPath === undefined) return;
   await app.register(cors, {
-    delegator: ({ headers: { origin, "access-control-request-method": asked } }, done) =>
-      done(null, {
-        ...shared,
-        origin: origin !== undefined && origins.has(origin),
-        preflight: asked !== undefined,
-      }),
+    delegator({ url, headers: { origin, "access-control-request-method": asked } }, done) {
+      const preflight = asked !== undefined;
+      if (openPath !== undefined && url.startsWith(`${openPath}/`)) done(null, { ...open, preflight });
+      else done(null, { ...shared, origin: origin !== undefined && origins.has(origin), preflight });
+    },
   });
 }
