@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,8 @@ const (
 	killLimit = 10 * time.Second
 	// How often a terminal that nobody has open is looked at again.
 	reopenInterval = 20 * time.Millisecond
+	// More than the kernel holds of what was written to a terminal: 8 KiB on its way, and 4 KiB to be read.
+	terminalBytes = 16 << 10
 )
 
 // process is one that was started here.
@@ -120,24 +123,42 @@ func (p *process) pump(stream helperv1.OutputStream, source *os.File, drain <-ch
 	if err != nil {
 		return
 	}
-	left := 0
-	_ = raw.Control(func(descriptor uintptr) { left, _ = unix.IoctlGetInt(int(descriptor), unix.TIOCINQ) })
-	for left > 0 {
+	p.moveRest(stream, raw, buffer)
+	done()
+	if stream != helperv1.OutputStream_OUTPUT_STREAM_TERMINAL {
+		_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{source}, buffer[:min(len(buffer), 4<<10)])
+	}
+}
+
+// moveRest moves what was written to a stream by now. Of a terminal the kernel counts only what has reached this end: the rest
+// follows once that is read.
+func (p *process) moveRest(stream helperv1.OutputStream, raw syscall.RawConn, buffer []byte) {
+	for moved, left := 0, waiting(raw); left > 0; {
 		count := 0
 		err := raw.Read(func(descriptor uintptr) bool {
 			count, _ = unix.Read(int(descriptor), buffer[:min(len(buffer), left)])
 			return true
 		})
 		if err != nil || count <= 0 {
-			break
+			return
 		}
 		p.out.write(stream, buffer[:count])
+		moved += count
 		left -= count
+		if left == 0 && stream == helperv1.OutputStream_OUTPUT_STREAM_TERMINAL && moved < terminalBytes {
+			left = waiting(raw)
+		}
 	}
-	done()
-	if stream != helperv1.OutputStream_OUTPUT_STREAM_TERMINAL {
-		_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{source}, buffer[:min(len(buffer), 4<<10)])
-	}
+}
+
+// waiting is how many bytes can be read.
+func waiting(raw syscall.RawConn) (count int) {
+	_ = raw.Control(func(descriptor uintptr) {
+		// With nothing at this end of a terminal, a poll waits for what is on its way (n_tty_poll).
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(descriptor), Events: unix.POLLIN}}, 0)
+		count, _ = unix.IoctlGetInt(int(descriptor), unix.TIOCINQ)
+	})
+	return count
 }
 
 // watch follows the reaper until the process has ended.
