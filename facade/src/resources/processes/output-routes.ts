@@ -125,7 +125,7 @@ export const outputRoutes: RoutePlugin = async (app, { clients, live, logger }) 
           tags,
           summary: "Write to a process's standard input",
           description:
-            "1 MiB at most. While the process reads nothing and the pipe is full, it answers after 30 s with the offset that it reached.",
+            "1 MiB at most. While the process reads nothing and the pipe is full, it answers after 30 s with the offset that it reached. The end of the input follows by itself if all bytes before it were taken.",
           headers: WorkspaceHeaders,
           params: ProcessParams,
           querystring: InputQuery,

@@ -919,7 +919,8 @@ export const ProcessService: GenService<{
     output: typeof ReadOutputResponseSchema;
   },
   /**
-   * Answers when all was taken, and after `timeout_ms` with the offset reached.
+   * Answers when all was taken, and after `timeout_ms` with the offset reached. An `eof` that only waits for room by then
+   * follows by itself; before that, another one means the same end.
    *
    * @generated from rpc sandgate.helper.v1.ProcessService.WriteStdin
    */

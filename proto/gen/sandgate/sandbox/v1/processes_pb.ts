@@ -794,7 +794,8 @@ export const ProcessService: GenService<{
     output: typeof ReadOutputResponseSchema;
   },
   /**
-   * Answers when all was taken, and after 30 s with the offset reached.
+   * Answers when all was taken, and after 30 s with the offset reached. An `eof` whose bytes were all taken by then follows
+   * once there is room.
    *
    * @generated from rpc sandgate.sandbox.v1.ProcessService.WriteStdin
    */

@@ -19,6 +19,8 @@ type input struct {
 	file   *os.File
 	taken  atomic.Int64
 	closed atomic.Bool
+	// Its end waits for room.
+	ending atomic.Bool
 	// Shared with the output of a terminal: its end is a character, and it is closed with the process.
 	terminal bool
 }
@@ -39,7 +41,7 @@ func (in *input) close() {
 }
 
 // write takes `data` after `offset` bytes, -1 for after all there were. It answers with what was taken when the pipe is full
-// for `timeout`.
+// for `timeout`. An end that only waits for room by then follows by itself.
 func (in *input) write(offset int64, data []byte, eof bool, timeout time.Duration) (*helperv1.WriteStdinResponse, error) {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -48,16 +50,15 @@ func (in *input) write(offset int64, data []byte, eof bool, timeout time.Duratio
 	case in.turn <- struct{}{}:
 		defer func() { <-in.turn }()
 	case <-deadline.C:
+		if rest, err := in.rest(offset, data); eof && err == nil && len(rest) == 0 {
+			in.endLater()
+		}
 		return in.answer(0), nil
 	}
-	reached := in.taken.Load()
-	if offset < 0 {
-		offset = reached
+	data, err := in.rest(offset, data)
+	if err != nil {
+		return nil, err
 	}
-	if offset > reached {
-		return nil, failure.New(helperv1.Reason_REASON_STDIN_GAP, "input before the offset is missing")
-	}
-	data = data[min(reached-offset, int64(len(data))):]
 	if in.closed.Load() {
 		if len(data) == 0 {
 			return in.answer(0), nil
@@ -77,13 +78,40 @@ func (in *input) write(offset int64, data []byte, eof bool, timeout time.Duratio
 		return nil, failure.FromSystem(err)
 	}
 	if eof && in.terminal {
-		if _, err := in.file.Write([]byte{4}); err != nil {
+		_, err := in.file.Write([]byte{4})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			in.endLater()
+		} else if err != nil {
 			return nil, err
 		}
 	} else if eof {
 		in.close()
 	}
 	return in.answer(count), nil
+}
+
+// rest is what of `data` was not taken before.
+func (in *input) rest(offset int64, data []byte) ([]byte, error) {
+	if offset < 0 {
+		return data, nil
+	}
+	reached := in.taken.Load()
+	if offset > reached {
+		return nil, failure.New(helperv1.Reason_REASON_STDIN_GAP, "input before the offset is missing")
+	}
+	return data[min(reached-offset, int64(len(data))):], nil
+}
+
+// endLater ends the input once there is room for that, however long its reader takes. What asks for it meanwhile means the
+// same end.
+func (in *input) endLater() {
+	if in.ending.Swap(true) {
+		return
+	}
+	go func() {
+		defer in.ending.Store(false)
+		_, _ = in.write(-1, nil, true, 1<<62)
+	}()
 }
 
 // answer tells of a write that took `count` bytes.

@@ -74,7 +74,8 @@ type ProcessServiceClient interface {
 	Wait(context.Context, *helperv1.WaitRequest) (*helperv1.WaitResponse, error)
 	// The output after an offset. A call of this or of Run that takes nothing for 30 s is reset.
 	ReadOutput(context.Context, *helperv1.ReadOutputRequest) (*connect.ServerStreamForClient[helperv1.ReadOutputResponse], error)
-	// Answers when all was taken, and after `timeout_ms` with the offset reached.
+	// Answers when all was taken, and after `timeout_ms` with the offset reached. An `eof` that only waits for room by then
+	// follows by itself; before that, another one means the same end.
 	WriteStdin(context.Context, *helperv1.WriteStdinRequest) (*helperv1.WriteStdinResponse, error)
 	// To the process group; SIGKILL to all descendants. An ended process: REASON_PROCESS_ENDED.
 	Signal(context.Context, *helperv1.SignalRequest) (*helperv1.SignalResponse, error)
@@ -278,7 +279,8 @@ type ProcessServiceHandler interface {
 	Wait(context.Context, *helperv1.WaitRequest) (*helperv1.WaitResponse, error)
 	// The output after an offset. A call of this or of Run that takes nothing for 30 s is reset.
 	ReadOutput(context.Context, *helperv1.ReadOutputRequest, *connect.ServerStream[helperv1.ReadOutputResponse]) error
-	// Answers when all was taken, and after `timeout_ms` with the offset reached.
+	// Answers when all was taken, and after `timeout_ms` with the offset reached. An `eof` that only waits for room by then
+	// follows by itself; before that, another one means the same end.
 	WriteStdin(context.Context, *helperv1.WriteStdinRequest) (*helperv1.WriteStdinResponse, error)
 	// To the process group; SIGKILL to all descendants. An ended process: REASON_PROCESS_ENDED.
 	Signal(context.Context, *helperv1.SignalRequest) (*helperv1.SignalResponse, error)
