@@ -122,7 +122,6 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
       cursorBlink: true,
       scrollback: 10_000,
       screenReaderMode: true,
-      disableStdin: true,
       theme: { background: style.backgroundColor, foreground: style.color, cursor: style.color },
     });
     const fit = new FitAddon();
@@ -136,15 +135,17 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
     const write = (data: string | Uint8Array) => (remote ? remote.write(data) : typed.push(data));
     const observer = new ResizeObserver(() => fit.fit());
     observer.observe(element);
-    screen.onData(write);
+    /**
+     * Whether what is shown is from before. What it asks a terminal was answered then, and a second answer would be typed
+     * into the shell. Each answer is an escape sequence, which letters and control keys are not.
+     */
+    let isReplay = true;
+    screen.onData((text) => {
+      if (!isReplay || !text.startsWith("\x1b")) write(text);
+    });
     screen.onBinary((text) => write(Uint8Array.from(text, (each) => each.charCodeAt(0))));
     screen.onResize(({ cols, rows }) => void remote?.resize({ cols, rows }));
-    /** Output from before ends here. What it asks a terminal was answered then, and a second answer would be typed in. */
     let replayEnd: number | undefined;
-    function acceptInput() {
-      screen.options.disableStdin = false;
-      setStatus("Connected");
-    }
     /** Shows the output after a byte. Returns where to go on if it came faster than it could be shown. */
     async function show(after: number): Promise<number | undefined> {
       let pendingBytes = 0;
@@ -160,24 +161,22 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
           pendingBytes += data.length;
           screen.write(data, () => {
             pendingBytes -= data.length;
-            if (screen.options.disableStdin && offset >= (replayEnd ?? 0)) acceptInput();
+            isReplay &&= offset < (replayEnd ?? 0);
           });
           if (pendingBytes <= maxPendingBytes) return;
           next = offset;
           remote = undefined;
           terminal.close();
         },
-        onConnection: (isConnected) => {
-          if (!isConnected) setStatus("Connecting again");
-          else if (!screen.options.disableStdin || replayEnd === 0) acceptInput();
-        },
+        onConnection: (isConnected) => setStatus(isConnected ? "Connected" : "Connecting again"),
       });
       if (controller.signal.aborted) {
         terminal.close();
         return undefined;
       }
       const { outputBytes, retainedFrom } = terminal.process.record;
-      replayEnd ??= outputBytes > retainedFrom ? outputBytes : 0;
+      replayEnd ??= outputBytes;
+      isReplay &&= outputBytes > retainedFrom;
       remote = terminal;
       for (const data of typed.splice(0)) terminal.write(data);
       await terminal.wait();
