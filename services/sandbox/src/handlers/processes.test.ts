@@ -75,7 +75,9 @@ function openSandbox(events: readonly Event[]) {
   return { client, of };
 }
 
-async function collect(answer: AsyncIterable<{ event?: OutputEvent | undefined }>) {
+type Answer = AsyncIterable<{ event?: OutputEvent | undefined }>;
+
+async function collect(answer: Answer) {
   const kinds: (string | undefined)[] = [];
   for await (const { event } of answer) kinds.push(event?.event.case);
   return kinds;
@@ -84,9 +86,7 @@ async function collect(answer: AsyncIterable<{ event?: OutputEvent | undefined }
 const limited = { sandbox: "one", command: { argv: ["x"] }, maxOutputBytes: mebibyte };
 const page = { sandbox: "one", processId };
 
-test.each<
-  [what: string, ask: (client: Client<typeof ProcessService>) => AsyncIterable<{ event?: OutputEvent }>, Event[]]
->([
+test.each<[what: string, ask: (client: Client<typeof ProcessService>) => Answer, most: Event[]]>([
   ["of a page", (client) => client.readOutput(page), [output(STDOUT, mebibyte / 2), output(STDERR, mebibyte / 2)]],
   ["of a command", (client) => client.runCommand(limited), [output(STDOUT, mebibyte), output(STDERR, mebibyte)]],
   ["of a command in a terminal", (client) => client.runCommand(limited), [output(TERMINAL, mebibyte)]],
