@@ -1,9 +1,19 @@
-import { create, type DescMessage, type MessageInitShape, ScalarType, toBinary } from "@bufbuild/protobuf";
+import {
+  create,
+  type DescMessage,
+  type DescMethod,
+  type MessageInitShape,
+  ScalarType,
+  toBinary,
+} from "@bufbuild/protobuf";
 import { reflect } from "@bufbuild/protobuf/reflect";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { Transport } from "@connectrpc/connect";
+import type { UniversalClientResponse } from "@connectrpc/connect/protocol";
 import { createTransport } from "@connectrpc/connect/protocol-connect";
 import { createNodeHttpClient, type Http2SessionManager } from "@connectrpc/connect-node";
+import { inTurns } from "../base/turns.ts";
+import { errorLimits, limitMessage, limitMessages, type MessageLimits } from "./message-limits.ts";
 
 /** What calls need of a session manager. */
 export type Sessions = Pick<Http2SessionManager, "authority" | "request" | "notifyResponseByteRead">;
@@ -14,35 +24,56 @@ const prefixBytes = 5;
 
 /**
  * Creates Connect's transport over HTTP/2, without compression. What a client streams is encoded here: Connect copies
- * each message three times, which took two fifths of the processor time of a file on its way into a sandbox.
+ * each message three times, which took two fifths of the processor time of a file on its way into a sandbox. What a
+ * server streams comes in turns of the event loop, however small its messages are.
  */
 export function createConnectTransport(o: {
   baseUrl: string;
   sessionManager: Sessions;
   /** The largest message that is received. */
   readMaxBytes: number;
+  /**
+   * Tighter limits of what a method answers, for a server that is not trusted. Fields that the contract doesn't have are
+   * dropped then.
+   */
+  limitsOf?(method: DescMethod): MessageLimits;
 }): Transport {
-  const httpClient = createNodeHttpClient({ httpVersion: "2", sessionProvider: () => o.sessionManager });
-  const options: Parameters<typeof createTransport>[0] = {
-    baseUrl: o.baseUrl,
-    httpClient,
-    useBinaryFormat: true,
-    interceptors: [],
-    // Compression would take more time than it saves between machines of one network.
-    acceptCompression: [],
-    sendCompression: null,
-    compressMinBytes: 0,
-    readMaxBytes: o.readMaxBytes,
-    writeMaxBytes: maxSentBytes,
-  };
-  const { unary, stream } = createTransport(options);
+  const request = createNodeHttpClient({ httpVersion: "2", sessionProvider: () => o.sessionManager });
+
+  /** Connect's own transport for a call. */
+  function open(method: DescMethod, body?: AsyncIterable<Uint8Array>): Transport {
+    const limits = o.limitsOf?.(method);
+    const receive = ({ status, body: received }: UniversalClientResponse) => {
+      if (method.methodKind !== "unary") return limitMessages(method.output, limits, received);
+      return limits ? limitMessage(method.output, status === 200 ? limits : errorLimits, received) : received;
+    };
+    return createTransport({
+      baseUrl: o.baseUrl,
+      async httpClient(sent) {
+        const response = await request(body ? { ...sent, body } : sent);
+        return { ...response, body: receive(response) };
+      },
+      useBinaryFormat: true,
+      // Of a message that is kept they would keep all its bytes.
+      binaryOptions: { readUnknownFields: !limits },
+      interceptors: [],
+      // Compression would take more time than it saves between machines of one network.
+      acceptCompression: [],
+      sendCompression: null,
+      compressMinBytes: 0,
+      readMaxBytes: limits?.maxBytes ?? o.readMaxBytes,
+      writeMaxBytes: maxSentBytes,
+    });
+  }
+
   return {
-    unary,
-    stream(method, signal, timeoutMs, header, input, values) {
-      if (method.methodKind !== "client_streaming") return stream(method, signal, timeoutMs, header, input, values);
-      const body = encodeEach(method.input, input);
-      const sending = createTransport({ ...options, httpClient: (request) => httpClient({ ...request, body }) });
-      return sending.stream(method, signal, timeoutMs, header, withoutNext(input), values);
+    unary: (method, ...call) => open(method).unary(method, ...call),
+    async stream(method, signal, timeoutMs, header, input, values) {
+      const sends = method.methodKind === "client_streaming";
+      const transport = sends ? open(method, encodeEach(method.input, input)) : open(method);
+      const toSend = sends ? withoutNext(input) : input;
+      const response = await transport.stream(method, signal, timeoutMs, header, toSend, values);
+      return { ...response, message: inTurns(response.message) };
     },
   };
 }

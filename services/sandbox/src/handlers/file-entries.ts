@@ -2,8 +2,11 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { decodeFileCursor, encodeFileCursor } from "../domain/file-cursors.ts";
 import { createFileCall, type Files, fileUse, folderMs, type Within } from "../operations/file-calls.ts";
-import { boundEntry } from "../operations/helper-files.ts";
+import { boundEntries, boundEntry } from "../operations/helper-files.ts";
 import type { SandboxHelpers } from "../operations/sandbox-helpers.ts";
+
+/** Entries of a page. */
+const defaultLimit = 100;
 
 type Answered = "getEntry" | "listEntries" | "makeDirectory" | "moveEntry" | "deleteEntry" | "setMode";
 
@@ -25,11 +28,12 @@ export function createFileEntryHandlers({
     },
 
     listEntries(request, context) {
-      const { path, depth, limit, cursor, user } = request;
+      const { path, depth, cursor, user } = request;
+      const limit = request.limit || defaultLimit;
       const asked = { path, depth, limit, cursor: decodeFileCursor(path, cursor), user };
       const list = async (client: Files, within: Within) => {
         const { entries, nextCursor } = await client.list(asked, within);
-        return { entries: entries.map(boundEntry), nextCursor: encodeFileCursor(path, nextCursor) };
+        return { entries: boundEntries(entries, limit), nextCursor: encodeFileCursor(path, nextCursor) };
       };
       return call(context, request, list, { timeoutMs: folderMs });
     },

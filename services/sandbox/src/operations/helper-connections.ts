@@ -2,14 +2,20 @@ import { type ClientHttp2Session, connect } from "node:http2";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
+import type { DescMethod } from "@bufbuild/protobuf";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { untilAborted } from "@sandgate/kit/base/abort";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { minuteMs } from "@sandgate/kit/base/time";
 import { createConnectTransport, type Sessions } from "@sandgate/kit/rpc/connect-transport";
+import type { MessageLimits } from "@sandgate/kit/rpc/message-limits";
+import { FileService } from "@sandgate/proto/helper/v1/file";
 import { type GetInfoResponse, HelperService } from "@sandgate/proto/helper/v1/helper";
+import { PortService } from "@sandgate/proto/helper/v1/port";
+import { ProcessService } from "@sandgate/proto/helper/v1/process";
 import type { RuntimeOperations } from "../runtime/operations.ts";
 import { fromHelperError, isConnectionLost } from "./helper-errors.ts";
+import { boundInfo } from "./helper-files.ts";
 import type { OperationMetrics } from "./metrics.ts";
 import { toSocket } from "./socket-pair.ts";
 
@@ -21,6 +27,19 @@ const retryMs = 50;
 const idleMs = minuteMs;
 /** The largest message is a page of a long list of files. */
 const readMaxBytes = 4 * mebibyte;
+/** A part of a file has 256 KiB; a command has 128 KiB, and 4,096 words. */
+const limits: MessageLimits = { maxBytes: mebibyte / 2, maxItems: 64, maxFields: 8_192 };
+const limitsOfList = { maxBytes: readMaxBytes, maxFields: 131_072 };
+const limitsOfMethods = new Map<DescMethod, MessageLimits>([
+  // A page, and what tells where the next one begins.
+  [FileService.method.list, { ...limitsOfList, maxItems: 1_064 }],
+  // 4,096 of them, and one that tells that others were lost.
+  [FileService.method.takeWatcherChanges, { ...limitsOfList, maxItems: 4_160 }],
+  // As many as programs opened, of which a caller is told the first 1,000.
+  [PortService.method.listListening, { ...limitsOfList, maxItems: 8_192 }],
+  // 1,000 that ended and 64 that run, whose commands may have many short words.
+  [ProcessService.method.listProcesses, { maxBytes: readMaxBytes, maxItems: 1_128, maxFields: 524_288 }],
+]);
 /** What may come unread, of one call and of all calls of a connection. */
 const windowBytes = { call: mebibyte, connection: 4 * mebibyte };
 /** A frame is passed on as it comes, so large ones take no memory, and fewer of them less time. */
@@ -118,6 +137,8 @@ export function createHelperConnections(o: {
   };
 }
 
+const limitsOf = (method: DescMethod) => limitsOfMethods.get(method) ?? limits;
+
 /** HTTP/2 over a socket. All that comes is the tenant's word, and bounded. */
 class OpenConnection implements HelperConnection {
   readonly transport: Transport;
@@ -152,7 +173,7 @@ class OpenConnection implements HelperConnection {
       },
       notifyResponseByteRead() {},
     };
-    this.transport = createConnectTransport({ baseUrl: origin, sessionManager, readMaxBytes });
+    this.transport = createConnectTransport({ baseUrl: origin, sessionManager, readMaxBytes, limitsOf });
   }
 
   get info(): GetInfoResponse {
@@ -165,7 +186,8 @@ class OpenConnection implements HelperConnection {
   }
 
   async begin(signal: AbortSignal): Promise<void> {
-    this.#info = await createClient(HelperService, this.transport).getInfo({}, { signal });
+    const info = await createClient(HelperService, this.transport).getInfo({}, { signal });
+    this.#info = boundInfo(info);
   }
 
   onClose(listener: () => void): void {

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Entry, EntryType, type WatchResponse_Change } from "@sandgate/proto/helper/v1/file";
-import type { GetUserResponse } from "@sandgate/proto/helper/v1/helper";
+import type { GetInfoResponse, GetUserResponse } from "@sandgate/proto/helper/v1/helper";
 
 /** Of the years that google.protobuf.Timestamp can hold. A file may have any time. */
 const seconds = { first: -62_135_596_800n, last: 253_402_300_799n };
@@ -39,6 +39,12 @@ function isPossible({ path, type, size, mode, uid, gid, modifiedAt, etag }: Entr
   );
 }
 
+/** The same for a page of at most `limit`. */
+export function boundEntries(entries: readonly Entry[], limit: number): Entry[] {
+  if (entries.length <= limit) return entries.map(boundEntry);
+  throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of more files than it was asked for.");
+}
+
 /** Throws UPSTREAM_ERROR for a change of what nothing could be called. */
 export function boundChange(change: WatchResponse_Change): WatchResponse_Change {
   if (change.path.length <= maxPathBytes && change.to.length <= maxPathBytes) return change;
@@ -47,8 +53,19 @@ export function boundChange(change: WatchResponse_Change): WatchResponse_Change 
 
 /** The same for the id of a watcher. */
 export function boundWatcherId(id: string): string {
-  if (/^\w{1,64}$/.test(id)) return id;
+  if (isRandomId(id)) return id;
   throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no watcher.");
+}
+
+/** The same for a run of the helper. */
+export function boundInfo(info: GetInfoResponse): GetInfoResponse {
+  if (isRandomId(info.instanceId)) return info;
+  throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper told of no run.");
+}
+
+/** What the helper makes up. */
+function isRandomId(id: string): boolean {
+  return /^\w{1,64}$/.test(id);
 }
 
 /** The same for a user. */
