@@ -1,4 +1,7 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { create } from "@bufbuild/protobuf";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { ProcessSchema, ProcessState } from "@sandgate/proto/helper/v1/process";
 import { expect, test } from "vitest";
 import { createKnownProcesses } from "./known-processes.ts";
@@ -43,4 +46,28 @@ test("a helper that names ever new processes fills no memory", () => {
   const known = createKnownProcesses();
   for (let index = 0; index < 1_000; index++) known.note("a", "first", processOf(String(index)));
   expect(known.findLost("a", "second")).toHaveLength(64);
+});
+
+test("of a long command no more is kept in memory than what is remembered", () => {
+  setFlagsFromString("--expose-gc");
+  const collect: () => void = runInNewContext("gc");
+  const heldBytes = () => {
+    collect();
+    return process.memoryUsage().heapUsed;
+  };
+  const known = createKnownProcesses();
+  const before = heldBytes();
+  for (let index = 0; index < 64; index++) {
+    const argv = [`program ${index} `.repeat(mebibyte / 4)];
+    known.note("a", "first", create(ProcessSchema, { ...processOf(String(index)), argv }));
+  }
+  expect(heldBytes() - before).toBeLessThan(16 * mebibyte);
+  expect(known.findLost("a", "second")).toHaveLength(64);
+});
+
+test("sandboxes in which nothing ran fill no memory", () => {
+  const known = createKnownProcesses();
+  known.note("a", "first", processOf("runs"));
+  for (let sandbox = 0; sandbox < 100_000; sandbox++) known.findLost(`s${sandbox}`, "first");
+  expect(known.findLost("a", "second")).toEqual([]);
 });

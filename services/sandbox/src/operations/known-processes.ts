@@ -8,6 +8,8 @@ import { LRUCache } from "lru-cache";
 const maxProcesses = 64;
 /** Of all that is remembered. Those of sandboxes that were not used for longest go first. */
 const maxBytes = 64 * mebibyte;
+/** Of a sandbox, beside its processes. */
+const sandboxBytes = 1_024;
 /** Of one process. Of a larger one its program is remembered, and not with what. */
 const maxProcessBytes = 4_096;
 
@@ -30,7 +32,10 @@ interface Known {
 }
 
 export function createKnownProcesses(): KnownProcesses {
-  const known = new LRUCache<string, Known>({ maxSize: maxBytes, sizeCalculation: ({ bytes }) => bytes + 1 });
+  const known = new LRUCache<string, Known>({
+    maxSize: maxBytes,
+    sizeCalculation: ({ bytes }) => bytes + sandboxBytes,
+  });
 
   /** What is known of a sandbox whose helper is in this run. */
   function recall(sandboxId: string, instanceId: string): Known {
@@ -71,7 +76,8 @@ function bytesOf({ id, argv, shell, cwd, user, tag }: Process): number {
 /** What the helper says may be as large as a message can be. */
 function shorten(process: Process): Process {
   if (bytesOf(process) <= maxProcessBytes) return process;
-  const first = (text: string) => text.slice(0, maxProcessBytes / 16);
+  // A slice of a string keeps the whole string in memory.
+  const first = (text: string) => Buffer.from(text.slice(0, maxProcessBytes / 16)).toString();
   const { id, argv, shell, cwd, user, tag } = process;
   const short = {
     argv: argv.slice(0, 1).map(first),
