@@ -463,6 +463,15 @@ test("an abort that waits for the workspace leaves alone who else waits for it",
   expect(await second).toBe(workspace);
 });
 
+test("a lookup that fails after its caller has left ends no program", async () => {
+  answer = (response) => fail(response, 401, "invalid_token");
+  const client = new Sandgate({ url: url(), token: "t" });
+  const left = client.workspaceId({ signal: AbortSignal.abort(new Error("left")) });
+  await expect(left).rejects.toThrow("left");
+  await vi.waitFor(() => expect(requests).toHaveLength(1));
+  await expect(client.workspaceId()).rejects.toThrow("invalid_token");
+});
+
 describe("what was made before an abort was answered is ended", () => {
   const running = { id: "p", state: "running" };
   const box = () => sandboxAfter(() => sandgate.sandboxes.get("box"));

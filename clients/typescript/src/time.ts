@@ -21,9 +21,10 @@ export function delay(ms: number, signal?: AbortSignal): Promise<void> {
 export function untilAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   return new Promise((resolve, reject) => {
-    signal.throwIfAborted();
     const onAbort = () => reject(signal.reason);
+    if (signal.aborted) onAbort();
     signal.addEventListener("abort", onAbort, { once: true });
+    // Always, or a failure that nobody waits for would end the program.
     work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
   });
 }
