@@ -245,7 +245,7 @@ test("operators' commands make a user an operator, which the audit log tells, an
   });
   expect(await run("make-operator", "no+body@example.com")).toMatchObject({
     code: 1,
-    output: expect.stringContaining("There is no user of this name"),
+    output: expect.stringContaining("There is no enabled user of this name"),
   });
   expect(await run("remove-second-factor", "no+body@example.com")).toMatchObject({
     code: 1,
