@@ -338,8 +338,12 @@ describe.runIf(await requireSandboxHost())("ports", () => {
 
     test("it takes 200 requests a second", async () => {
       const { client } = await make({ port: 9 });
-      const codes = (await Promise.all(Array.from({ length: 600 }, () => client.get()))).map(codeOf);
-      expect(new Set(codes)).toEqual(new Set(["upstream_error", "rate_limited"]));
+      // A machine that does much else may not send as many in a second.
+      const codes = await until(async () => {
+        const sent = (await Promise.all(Array.from({ length: 600 }, () => client.get()))).map(codeOf);
+        expect(new Set(sent)).toEqual(new Set(["upstream_error", "rate_limited"]));
+        return sent;
+      });
       expect(codes.filter((code) => code === "upstream_error").length).toBeGreaterThanOrEqual(200);
       await until(async () => expect(codeOf(await client.get())).toBe("upstream_error"));
     });
