@@ -156,7 +156,10 @@ class OpenConnection implements HelperConnection {
       maxSessionMemory: 10,
       maxHeaderListPairs: 64,
     });
-    session.once("connect", () => session.setLocalWindowSize(windowBytes.connection));
+    session.once("connect", () => {
+      // Its socket may have closed just before.
+      if (!session.destroyed) session.setLocalWindowSize(windowBytes.connection);
+    });
     // A failed call tells why. What isn't HTTP/2 must not leave the program running.
     session.on("error", () => socket.destroy());
     session.on("close", () => socket.destroy());

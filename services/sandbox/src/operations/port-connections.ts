@@ -36,6 +36,7 @@ export async function* connectPort<Start>(
 ) {
   const opening = createStallLimit(o.signal, connectMs);
   let isConnected = false;
+  let hasEnded = false;
   try {
     for await (const { part } of client.connect(toRequests(o.port, o.data), { signal: opening.signal, timeoutMs: 0 })) {
       if (part.case === "connected" && !isConnected) {
@@ -45,10 +46,13 @@ export async function* connectPort<Start>(
       } else if (!isConnected) {
         throw new DomainError("UPSTREAM_ERROR", "The sandbox's helper sent data of no connection.");
       } else if (part.case === "eof" || (part.case === "data" && part.value.length > 0)) {
+        hasEnded ||= part.case === "eof";
         yield { part };
       }
     }
   } catch (error) {
+    // The server's end is the call's, and what the caller sends after it fails.
+    if (hasEnded) return;
     throw opening.signal.aborted ? opening.signal.reason : error;
   } finally {
     opening.stop();
