@@ -185,7 +185,7 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
           image: spec.reference,
           imagePullPolicy: "Always",
           resources: {
-            requests: { cpu: "10m", memory: "48Mi", "ephemeral-storage": "128Mi" },
+            requests: { cpu: "10m", memory: "48Mi", "ephemeral-storage": "64Mi" },
             limits: { cpu: "500m", memory: "48Mi", "ephemeral-storage": "128Mi" },
           },
         },
