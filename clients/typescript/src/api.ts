@@ -3981,7 +3981,7 @@ export interface components {
             /** @description In MiB. 1024 by default. */
             memoryMb?: number;
             name: string;
-            /** @description A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect is such an answer, but on Kubernetes one to the same host is followed, and the last answer counts. By default it is ready once a program can run in it. */
+            /** @description A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect counts as such an answer. On Kubernetes a redirect to the same host is followed, and the last answer counts. Without a port, a sandbox is ready once a program can run in it. */
             readinessPort?: number | null;
             /** @description The registry credential to pull with. */
             registryId?: string | null;
@@ -4625,7 +4625,7 @@ export interface components {
             /** @description In MiB. 1024 by default. */
             memoryMb?: number;
             name?: string;
-            /** @description A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect is such an answer, but on Kubernetes one to the same host is followed, and the last answer counts. By default it is ready once a program can run in it. */
+            /** @description A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect counts as such an answer. On Kubernetes a redirect to the same host is followed, and the last answer counts. Without a port, a sandbox is ready once a program can run in it. */
             readinessPort?: number | null;
             /** @description The registry credential to pull with. */
             registryId?: string | null;

@@ -105,9 +105,7 @@ export async function openStream<T>(call: (abortSignal: AbortSignal) => Promise<
 }
 
 function callUntil<T>(call: (abortSignal: AbortSignal) => Promise<T>, limit: AbortSignal): Promise<T> {
-  return untilAborted(call(limit), limit, (reason): never => {
-    throw reason;
-  });
+  return untilAborted(call(limit), limit);
 }
 
 /** Rejects unless the engine answers. Throws as `callEngine` does. */

@@ -227,7 +227,7 @@ def choose_workspace(default: str | None) -> str:
 
 
 def find_workspace(own: Sequence[Workspace], name: str) -> str:
-    """The one of that name. Names are not unique, and others may add their workspaces to one's list."""
+    """Finds a workspace by name. Others may add the caller to workspaces of the same name, so it must be the only one."""
     found = [each for each in own if each.name == name]
     if len(found) != 1:
         raise _no_workspace(f"You have {'several workspaces' if found else 'no workspace'} {name!r}.")

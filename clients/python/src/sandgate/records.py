@@ -181,9 +181,9 @@ class CreateImage(TypedDict, total=False):
     registry_id: str | None
     #: In MiB. 1024 by default.
     memory_mb: int
-    #: A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect is such an answer, but on
-    #: Kubernetes one to the same host is followed, and the last answer counts. By default it is ready once a program
-    #: can run in it.
+    #: A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect counts as such an answer.
+    #: On Kubernetes a redirect to the same host is followed, and the last answer counts. Without a port, a sandbox is
+    #: ready once a program can run in it.
     readiness_port: int | None
     ttl_seconds: int | None
 
@@ -635,9 +635,9 @@ class UpdateImage(TypedDict, total=False):
     registry_id: str | None
     #: In MiB. 1024 by default.
     memory_mb: int
-    #: A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect is such an answer, but on
-    #: Kubernetes one to the same host is followed, and the last answer counts. By default it is ready once a program
-    #: can run in it.
+    #: A sandbox is ready once `GET /` on this port answers 200 to 399 within 2 s. A redirect counts as such an answer.
+    #: On Kubernetes a redirect to the same host is followed, and the last answer counts. Without a port, a sandbox is
+    #: ready once a program can run in it.
     readiness_port: int | None
     ttl_seconds: int | None
 

@@ -64,7 +64,7 @@ export const processControlRoutes: RoutePlugin = async (app, { clients }) => {
         tags,
         summary: "End a process",
         description:
-          "It gets SIGTERM with all its descendants, and SIGKILL 5 s later. Succeeds for one that has ended.",
+          "The process and all its descendants get SIGTERM, and SIGKILL 5 s later. A process that has ended already is no error.",
         headers: WorkspaceHeaders,
         params: ProcessParams,
         response: { 204: NoContent },

@@ -19,7 +19,7 @@ import { type Encoding, ExecBody, ExecHeaders, ExecResult } from "./schemas.ts";
 const { method: rpc } = ProcessService;
 const defaultTimeoutSeconds = 60;
 const maxTimeoutSeconds = 240;
-const defaultOutputBytes = 1024 * 1024;
+const defaultOutputBytes = mebibyte;
 /** How much longer than the command's own time the call may take: to reach the sandbox, and to end the command. */
 const callGraceMs = 30_000;
 
@@ -50,7 +50,7 @@ export const execRoutes: RoutePlugin = async (app, { clients, live, logger }) =>
       schema: {
         tags: ["Commands"],
         summary: "Run a command",
-        description: `Answers when the command has ended. Answers that are not sent yet may hold 64 MiB of output for a user, as it is in JSON, and 192 MiB for all; beyond that it is \`rate_limited\`. With \`Accept: text/event-stream\` it is followed live. ${eventsDescription}`,
+        description: `Answers when the command has ended. Output that waits to be sent may take 64 MiB for each user and 192 MiB in all, counted as JSON; above that the answer is \`rate_limited\`. With \`Accept: text/event-stream\` it is followed live. ${eventsDescription}`,
         headers: ExecHeaders,
         params: SandboxParams,
         body: ExecBody,

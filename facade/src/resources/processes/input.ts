@@ -1,7 +1,8 @@
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { WriteStdinResponse } from "@sandgate/proto/sandbox/v1/processes";
 
 /** Of one write, as the contract allows. */
-export const maxInputBytes = 1024 * 1024;
+export const maxInputBytes = mebibyte;
 /** For one write: a full pipe is answered after 30 s. */
 export const inputTimeoutMs = 45_000;
 

@@ -154,7 +154,7 @@ function userNotFound(): DomainError {
 }
 
 function lastOperator(): DomainError {
-  return new DomainError("CONFLICT", "This is the only operator account that is enabled.", {
-    hint: "Enable another operator or make one first, with the command make-operator on the server's machine.",
+  return new DomainError("CONFLICT", "This is the only enabled operator.", {
+    hint: "First enable another operator, or make one with the command make-operator on the server's machine.",
   });
 }

@@ -1,13 +1,13 @@
 const abortedFirst = Symbol("aborted first");
 
 /**
- * Returns the promise's result, or what `onAbort` returns or throws if the signal aborts first; the promise is then
- * left to itself. A signal that is already aborted wins.
+ * Returns the promise's result, or what `onAbort` returns or throws if the signal aborts first: unless given, it throws
+ * the signal's reason. The promise is then left to itself. A signal that is already aborted wins.
  */
-export async function untilAborted<T, A>(
+export async function untilAborted<T, A = never>(
   promise: Promise<T>,
   signal: AbortSignal,
-  onAbort: (reason: unknown) => A,
+  onAbort: (reason: unknown) => A = throwReason,
 ): Promise<T | A> {
   const { promise: abortion, resolve } = Promise.withResolvers<typeof abortedFirst>();
   const abort = () => resolve(abortedFirst);
@@ -19,6 +19,10 @@ export async function untilAborted<T, A>(
   } finally {
     signal.removeEventListener("abort", abort);
   }
+}
+
+function throwReason(reason: unknown): never {
+  throw reason;
 }
 
 /** Resolves once the signal aborts. */

@@ -55,11 +55,7 @@ export async function printMetrics(registries: readonly Metrics[], logger: Logge
   async function read(metrics: Metrics, metric: string) {
     try {
       const values = metrics.getSingleMetric(metric)?.get();
-      return (
-        (await untilAborted(Promise.resolve(values), signal, (reason): never => {
-          throw reason;
-        })) ?? []
-      );
+      return (await untilAborted(Promise.resolve(values), signal)) ?? [];
     } catch (error) {
       logger.warn({ err: error, metric }, "a metric can't be read");
       return [];

@@ -117,9 +117,7 @@ export function createHelperConnections(o: {
       try {
         const known = await opened.get(sandboxId)?.catch(() => undefined);
         if (known?.isUsable) return known;
-        return await untilAborted(opened.get(sandboxId) ?? openShared(sandboxId), signal, (reason) => {
-          throw reason;
-        });
+        return await untilAborted(opened.get(sandboxId) ?? openShared(sandboxId), signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         throw fromHelperError(error);
