@@ -35,7 +35,7 @@ const logger = createLogger({ service: "runtime-test", level: "silent" });
 const isAvailable = await requireServer("docker", async () => {
   await probeEngine();
   await probeRegistry();
-  await execute("iptables", ["-S", "DOCKER-USER"]);
+  await execute("iptables", ["-t", "mangle", "-S"]);
 });
 
 describeRuntime("docker", isAvailable, openDockerHarness);
@@ -236,8 +236,9 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await proxy.close();
   });
 
-  async function listRules(pattern: RegExp): Promise<string[]> {
-    const { stdout } = await execute("iptables", ["-S"]);
+  const iptables = (...args: string[]) => execute("iptables", args);
+  async function listRules(pattern: RegExp, table = "mangle"): Promise<string[]> {
+    const { stdout } = await iptables("-t", table, "-S");
     return stdout.split("\n").filter((line) => pattern.test(line));
   }
   const ours = new RegExp(`${names.chainPrefix}|${names.bridgePrefix}`);
@@ -246,24 +247,29 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     const { bridgePrefix, chainPrefix } = names;
     await runtime.check();
     const before = await listRules(ours);
-    await execute("iptables", ["-D", "INPUT", "-i", `${bridgePrefix}+`, "-j", `${chainPrefix}-INPUT`]);
-    await execute("iptables", ["-F", `${chainPrefix}-FORWARD`]);
-    await execute("iptables", ["-I", "DOCKER-USER", "1", "-i", "sgtest-none0", "-j", "RETURN"]);
+    await iptables("-t", "mangle", "-D", "INPUT", "-i", `${bridgePrefix}+`, "-j", `${chainPrefix}-INPUT`);
+    await iptables("-t", "mangle", "-F", `${chainPrefix}-FORWARD`);
+    const foreign = ["FORWARD", "-i", "sgtest-none0", "-j", "RETURN"];
+    await iptables("-t", "mangle", "-I", ...foreign);
     try {
       await runtime.check();
-      expect(await listRules(/^-A DOCKER-USER .*sgtest-none0|^-A DOCKER-USER .*SANDGATE-/)).toEqual(
-        expect.arrayContaining([
-          `-A DOCKER-USER -i ${bridgePrefix}+ -j ${chainPrefix}-FORWARD`,
-          "-A DOCKER-USER -i sgtest-none0 -j RETURN",
-        ]),
-      );
-      const jumps = await listRules(/^-A DOCKER-USER /);
-      const placeOf = (bridge: string) => jumps.findIndex((line) => line.includes(`-i ${bridge} `));
-      expect(placeOf(`${bridgePrefix}+`)).toBeLessThan(placeOf("sgtest-none0"));
+      const jumps = await listRules(/^-A FORWARD /);
+      const placeOf = (rule: string) => jumps.indexOf(`-A FORWARD -i ${rule}`);
+      expect(placeOf("sgtest-none0 -j RETURN")).toBeGreaterThan(placeOf(`${bridgePrefix}+ -j ${chainPrefix}-FORWARD`));
+      expect(placeOf(`${bridgePrefix}+ -j ${chainPrefix}-FORWARD`)).toBeGreaterThanOrEqual(0);
     } finally {
-      await execute("iptables", ["-D", "DOCKER-USER", "-i", "sgtest-none0", "-j", "RETURN"]);
+      await iptables("-t", "mangle", "-D", ...foreign);
     }
     expect((await listRules(ours)).toSorted()).toEqual(before.toSorted());
+  });
+
+  test("takes away the rules of an earlier version, which had them in another table", async () => {
+    const chain = `${names.chainPrefix}-FORWARD`;
+    await iptables("-N", chain);
+    await iptables("-A", chain, "-j", "DROP");
+    await iptables("-I", "FORWARD", "-i", `${names.bridgePrefix}+`, "-j", chain);
+    await openLifecycle({ url, installationId, isolation: true, logger }).check();
+    expect(await listRules(new RegExp(chain), "filter")).toEqual([]);
   });
 
   test("leaves the rules of another installation on the engine alone, whichever checks", async () => {
@@ -485,6 +491,21 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       expect(await open.reaches(address, 25)).toBe(true);
     });
 
+    test("holds while the engine makes networks, for which it takes its own chains out for a moment", async () => {
+      const { run } = await start();
+      const connections = run(
+        `until [ -e /tmp/made ]; do
+          timeout 1 wget -q -O /dev/null http://${peers.addresses.public}:25/ && echo reached & sleep 0.02
+        done; wait`,
+      );
+      for (let i = 0; i < 10; i++) {
+        const network = await engine.createNetwork({ Name: `test-${randomUUID()}` });
+        await network.remove();
+      }
+      await run("touch /tmp/made");
+      expect(await connections).not.toContain("reached");
+    });
+
     test("closes and opens what the operator's lists name, what is closed first", async () => {
       const { public: open, private: hidden } = peers.addresses;
       const none = await start();
@@ -524,7 +545,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       expect(warnings).toEqual([
         [{ reason: expect.stringContaining("connlimit") }, expect.stringContaining("not limited")],
       ]);
-      const { stdout: rules } = await execute("iptables", ["-S", `${names.chainPrefix}-FORWARD`]);
+      const { stdout: rules } = await iptables("-t", "mangle", "-S", `${names.chainPrefix}-FORWARD`);
       expect(rules).toContain("-d 10.0.0.0/8 -j DROP");
       expect(rules).not.toContain("connlimit");
     });

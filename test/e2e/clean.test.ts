@@ -28,7 +28,9 @@ async function findLeft(installationId: string, repository: string): Promise<str
     engine.listContainers({ all: true, filters }),
     engine.listNetworks({ filters }),
     engine.listImages(),
-    ...["iptables", "ip6tables"].map((command) => execute(command, ["-w", "10", "-S"])),
+    ...["iptables", "ip6tables"].flatMap((command) =>
+      ["mangle", "filter"].map((table) => execute(command, ["-w", "10", "-t", table, "-S"])),
+    ),
   ]);
   return [
     ...containers.map(({ Id }) => `container ${Id}`),

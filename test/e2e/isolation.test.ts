@@ -17,7 +17,7 @@ const linkLocal = "169.254.77.77";
 
 const isAvailable = await requireServer("docker", async () => {
   await probeEngine();
-  await execute("iptables", ["-S", "DOCKER-USER"]);
+  await execute("iptables", ["-t", "mangle", "-S"]);
 });
 
 describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 300_000 }, () => {

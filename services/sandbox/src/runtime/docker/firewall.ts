@@ -1,4 +1,4 @@
-import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
+import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { deniedRanges, isDenied } from "../isolation/denied-ranges.ts";
 import type { Destination, EgressPolicy } from "../isolation/egress.ts";
@@ -17,6 +17,15 @@ const bytesPerMegabit = 125_000;
 
 /** How long until a kernel that refused the limits is tried again. */
 const limitsRetryMs = 600_000;
+
+/**
+ * Where the rules are. The engine takes its own chains of the table `filter` out for a moment whenever it makes a
+ * network, DOCKER-USER too, so that rules behind them let everything pass meanwhile. What this table drops no other
+ * accepts, whichever program rules there, and with whichever backend.
+ */
+const table = "mangle";
+/** Where earlier versions had them. */
+const tables = [table, "filter"];
 
 /** The jumps of all installations: any of them may be first. */
 const jumpOfInstallation = /^-A \S+ -[io] sg[0-9a-z]{5}-\+ -j (SANDGATE-\S+|DROP)$/;
@@ -49,11 +58,10 @@ interface Jump {
  * The firewall of the engine's host for an installation's bridges, which all begin alike.
  *
  * INPUT: a sandbox reaches nothing on the host, whatever the address; it may only answer connections that the host
- * opened, which is how readiness is probed. DOCKER-USER, the chain that Docker reserves for others and evaluates before
- * its own, drops the denied ranges and what would go to another sandbox; enable_icc=false keeps neighbours apart a
- * second time. IPv6 is off in the networks, and dropped as well. Other containers never match, since every rule names
- * our bridges. A kernel without the matches that limit connections and bandwidth is warned of, and the other rules are
- * set.
+ * opened, which is how readiness is probed. FORWARD drops the denied ranges and what would go to another sandbox;
+ * enable_icc=false keeps neighbours apart a second time. IPv6 is off in the networks, and dropped as well. Other
+ * containers never match, since every rule names our bridges. A kernel without the matches that limit connections and
+ * bandwidth is warned of, and the other rules are set.
  */
 export interface FirewallRules {
   /**
@@ -69,6 +77,7 @@ export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames
   const applyIpv4 = createRuleSetter();
   const applyIpv6 = createRuleSetter();
   let limitsRefusedAt = Number.NEGATIVE_INFINITY;
+  let hasRemovedEarlier = false;
 
   async function applyLimited(): Promise<void> {
     const withoutLimits = ipv4Firewall(unlimited, names);
@@ -89,16 +98,24 @@ export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames
   return {
     async apply() {
       await applyLimited();
-      if (await exists("/proc/net/if_inet6")) await applyIpv6(ipv6Firewall(names));
+      if (await hasIpv6()) await applyIpv6(ipv6Firewall(names));
+      if (!hasRemovedEarlier) await removeRules(names, "filter");
+      hasRemovedEarlier = true;
     },
   };
 }
 
-/** Removes every rule and chain of an installation, whatever its policy was, and answers which. */
+/** Removes every rule and chain of an installation, whatever its policy and version were, and answers which. */
 export async function removeFirewallRules(names: HostNames): Promise<string[]> {
   const removed: string[] = [];
-  for (const command of ["iptables", ...((await exists("/proc/net/if_inet6")) ? ["ip6tables"] : [])]) {
-    const lines = (await runIptables(command, ["-S"])).split("\n");
+  for (const each of tables) removed.push(...(await removeRules(names, each)));
+  return removed;
+}
+
+async function removeRules(names: HostNames, from: string): Promise<string[]> {
+  const removed: string[] = [];
+  for (const command of ["iptables", ...((await hasIpv6()) ? ["ip6tables"] : [])]) {
+    const lines = await listRules(command, from);
     const isJump = (line: string) => line.startsWith("-A ") && line.includes(` ${bridgesOf(names)} -j `);
     const jumps = lines.filter((line) => isJump(line) && !line.startsWith(`-A ${names.chainPrefix}-`));
     const chains = lines.flatMap((line) =>
@@ -110,10 +127,23 @@ export async function removeFirewallRules(names: HostNames): Promise<string[]> {
       ...chains.map((chain) => `-X ${chain}`),
     ];
     if (removals.length === 0) continue;
-    await runIptables(`${command}-restore`, ["--noflush"], ["*filter", ...removals, "COMMIT", ""].join("\n"));
+    await commitRules(command, from, removals);
     removed.push(...[...jumps, ...chains].map((what) => `${command} ${what}`));
   }
   return removed;
+}
+
+function hasIpv6(): Promise<boolean> {
+  return exists("/proc/net/if_inet6");
+}
+
+async function listRules(command: string, from: string): Promise<string[]> {
+  return (await runIptables(command, ["-t", from, "-S"])).split("\n");
+}
+
+/** All of the lines or none. */
+async function commitRules(command: string, to: string, lines: readonly string[]): Promise<void> {
+  await runIptables(`${command}-restore`, ["--noflush"], [`*${to}`, ...lines, "COMMIT", ""].join("\n"));
 }
 
 function ipv4Firewall(policy: NetworkPolicy, names: HostNames): Firewall {
@@ -125,7 +155,7 @@ function ipv4Firewall(policy: NetworkPolicy, names: HostNames): Firewall {
   return {
     command: "iptables",
     chains: {
-      [input]: ["-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j ACCEPT", "-j DROP"],
+      [input]: ["-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j RETURN", "-j DROP"],
       [forward]: [
         ...bandwidthRules(policy, names, "src"),
         ...connectionRules(policy, names),
@@ -140,8 +170,8 @@ function ipv4Firewall(policy: NetworkPolicy, names: HostNames): Firewall {
     },
     jumps: [
       { chain: "INPUT", rule: `-i ${bridges} -j ${input}` },
-      { chain: "DOCKER-USER", rule: `-i ${bridges} -j ${forward}` },
-      { chain: "DOCKER-USER", rule: `-o ${bridges} -j ${answer}` },
+      { chain: "FORWARD", rule: `-i ${bridges} -j ${forward}` },
+      { chain: "FORWARD", rule: `-o ${bridges} -j ${answer}` },
     ],
   };
 }
@@ -202,28 +232,22 @@ function createRuleSetter(): (firewall: Firewall) => Promise<void> {
     return parts.includes(undefined) ? undefined : parts.join("\n");
   }
 
-  async function list({ command }: Firewall): Promise<string[]> {
-    return (await runIptables(command, ["-S"])).split("\n");
-  }
-
   return async (firewall) => {
     for (let attempt = 1; ; attempt++) {
-      const current = await list(firewall);
-      requireEngineChains(firewall, current);
+      const current = await listRules(firewall.command, table);
       const wanted = JSON.stringify(firewall.chains);
       const isKept = known?.wanted === wanted && known.listed === listingOf(firewall, current);
       const lines = [...(isKept ? [] : replacementOf(firewall)), ...jumpsToMove(firewall, current)];
       if (lines.length === 0) return;
       try {
-        const input = ["*filter", ...lines, "COMMIT", ""].join("\n");
-        await runIptables(`${firewall.command}-restore`, ["--noflush"], input);
+        await commitRules(firewall.command, table, lines);
       } catch (error) {
         // Another process may have moved the jumps between the listing and the commit.
         if (attempt === commitAttempts) throw error;
         continue;
       }
       if (isKept) return;
-      const listed = listingOf(firewall, await list(firewall));
+      const listed = listingOf(firewall, await listRules(firewall.command, table));
       known = listed === undefined ? undefined : { wanted, listed };
       return;
     }
@@ -247,16 +271,4 @@ function jumpsToMove({ jumps }: Firewall, current: readonly string[]): string[] 
     if (places.length === 1 && (firstOther === -1 || place < firstOther)) return [];
     return [...places.map(() => `-D ${chain} ${rule}`), `-I ${chain} 1 ${rule}`];
   });
-}
-
-function requireEngineChains(firewall: Firewall, current: readonly string[]): void {
-  if (!firewall.jumps.some(({ chain }) => chain === "DOCKER-USER")) return;
-  if (current.includes("-A FORWARD -j DOCKER-USER")) return;
-  throw new DomainError(
-    "ISOLATION_UNAVAILABLE",
-    `${firewall.command} shows no DOCKER-USER chain in use, so the engine's traffic can't be filtered from here.`,
-    {
-      hint: "Run Sandgate on the engine's host, or in a container that uses the host's network. Keep the engine's iptables option on, with the same iptables backend. Restart the engine if its rules were flushed.",
-    },
-  );
 }
