@@ -23,12 +23,12 @@ async function startRun(folder: string, o: { vitest?: string; check?: string; in
   const bin = join(folder, "node_modules/.bin");
   for (const name of ["tsc", "biome", "knip"]) await add(`node_modules/.bin/${name}`, "#!/bin/sh\n");
   for (const name of checks) await add(name, o.check ?? "exit 0");
-  // By the arguments of run.sh: the project is the third, and the report's path ends the seventh.
-  await add("node_modules/.bin/vitest", `#!/bin/sh\n: >"$3.began"\n${o.vitest ?? ""}\necho passed 1 >"\${7#*=}"\n`);
-  await add("count", '#!/bin/sh\n[ "$1" = test/count-results.ts ] || exit 0\nshift\ncat "$@"\n');
+  // By the arguments of run.sh: the project is the third.
+  const vitest = `#!/bin/sh\n: >"$3.began"\n${o.vitest ?? ""}\necho passed 1 >"$SANDGATE_TEST_COUNTS"\n`;
+  await add("node_modules/.bin/vitest", vitest);
   await add(
     "deploy/local/prepare.sh",
-    `prepare_packages() { node=./count; }
+    `prepare_packages() { node=true; }
 prepare_engine() { :; }
 engine() { :; }
 default_image=none
@@ -48,6 +48,13 @@ install_debian() { echo "$@" >>installed; ${o.install ?? ""}
   });
   return { run };
 }
+
+test("run.sh fails when no test was run", async ({ folder }) => {
+  const { run } = await startRun(folder, { vitest: 'echo passed 0 >"$SANDGATE_TEST_COUNTS"; exit 0' });
+  expect(await run.exited).toBe(1);
+  expect(run.output()).toContain("FAILED   no test was run");
+  expect(lastLine(run.output())).toBe("11 passed, 1 failed, 0 skipped");
+});
 
 const lastLine = (output: string) => output.trimEnd().split("\n").at(-1);
 
@@ -76,7 +83,7 @@ test("run.sh fails when checks fail or a suite does outside of its tests, and go
 }) => {
   const { run } = await startRun(folder, { vitest: '[ "$3" != engine ] || exit 1', check: "exit 1" });
   expect(await run.exited).toBe(1);
-  expect(run.output()).toContain("FAILED   outside of all tests, see above: ./engine.failed");
+  expect(run.output()).toContain("FAILED   the suites of engine, outside of what is counted, see above");
   expect(lastLine(run.output())).toBe("9 passed, 8 failed, 0 skipped");
 });
 
