@@ -178,13 +178,26 @@ async function registerDefaultImage(target: Target): Promise<Pick<Target, "defau
   return { defaultImageId: id, defaultReference: reference };
 }
 
+/**
+ * Sends a request of a suite's set-up again while a service takes too long, since the disk of a machine that runs many
+ * suites can stall for seconds. What tests are about is sent once.
+ */
+async function retried(send: () => Promise<Answer>): Promise<Answer> {
+  for (let attempt = 1; ; attempt++) {
+    const answer = await send();
+    if (attempt === 5 || answer.body?.error?.code !== "upstream_error") return answer;
+    await delay(1_000);
+  }
+}
+
 async function describeTarget(o: RunningService & { stop(): Promise<void> }): Promise<Target> {
   const client = createClient(...o.urls);
 
   async function signIn(username: string, password: string): Promise<Tenant> {
-    const { tokens } = expectStatus(await client.post("/auth/login", { username, password, recaptchaToken: "" }), 200);
+    const login = { username, password, recaptchaToken: "" };
+    const { tokens } = expectStatus(await retried(() => client.post("/auth/login", login)), 200);
     const token: string = tokens.access_token;
-    const { workspaces } = expectStatus(await client.get("/workspaces", { token }), 200);
+    const { workspaces } = expectStatus(await retried(() => client.get("/workspaces", { token })), 200);
     return { username, password, token, refreshToken: tokens.refresh_token, workspace: workspaces[0].id };
   }
 
@@ -200,7 +213,8 @@ async function describeTarget(o: RunningService & { stop(): Promise<void> }): Pr
   async function newTenant(): Promise<Tenant> {
     const username = `${uniqueName("user")}@example.com`;
     const password = "correct horse battery";
-    expectStatus(await client.post("/auth/register", { username, password, recaptchaToken: "" }), 201);
+    const account = { username, password, recaptchaToken: "" };
+    expectStatus(await retried(() => client.post("/auth/register", account)), 201);
     const link = { token: await mailedToken(username), password };
     expectStatus(await client.post("/auth/verify-email", link), 200);
     return signIn(username, password);
