@@ -1,5 +1,6 @@
+import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
@@ -11,6 +12,7 @@ import {
   AuthorizePullResponseSchema,
   PullLayerSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { PullDestination } from "./engine-pulls.ts";
 import { createImagePuller } from "./image-puller.ts";
@@ -296,6 +298,17 @@ test.each([false, true])(
     expect(both.events).not.toContain("pull");
   },
 );
+
+test.each([false, true])("an image with a sparse file is refused, without an engine too: %s", async (hasNoEngine) => {
+  await using temp = await createTempFolder();
+  await writeFile(join(temp.path, "holes"), "");
+  await truncate(join(temp.path, "holes"), 2 ** 40);
+  const archive = execFileSync("tar", ["-S", "--format=pax", "-C", temp.path, "-c", "holes"]);
+  const blob = gzipSync(archive);
+  const { events, pull } = open({ hasNoEngine, blobs: [blob], answer: authorizedFor(blob, archive) });
+  await expect(pull()).rejects.toThrow(refused("PROVISIONING_FAILED", "The image's layers have a sparse file"));
+  expect(events).toEqual([`download ${digestOf(blob)}`]);
+});
 
 test("the disk has room for what the engine makes of an image, besides the images that it is pulling", async () => {
   const zeros = Buffer.alloc(3_000_000);

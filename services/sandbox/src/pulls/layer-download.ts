@@ -7,7 +7,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createGunzip, createZstdDecompress } from "node:zlib";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type BlobSource, RegistryError } from "@sandgate/registry-client/registry-client";
-import { createEntryCounter, tarBlockBytes } from "./tar-entries.ts";
+import { tarBlockBytes } from "./tar-blocks.ts";
+import { createEntryCounter } from "./tar-entries.ts";
 
 export interface Layer {
   readonly digest: string;
