@@ -15,10 +15,14 @@ function openPulls(roomMb: number) {
     pass(seconds: number) {
       nowMs += seconds * 1_000;
     },
-    /** A pull that waits for its registry and gives its space back when it is stopped. */
-    begin(workspaceId: string) {
-      const stop = vi.fn(() => pull.release());
-      const pull = open(workspaceId, stop);
+    /** A pull that waits for its registry and gives its space back when it is stopped, unless it does so later. */
+    begin(workspaceId: string, o: { releasesLater?: boolean } = {}) {
+      const stopped = new AbortController();
+      const stop = vi.fn(() => {
+        stopped.abort(new Error("stopped"));
+        if (!o.releasesLater) pull.release();
+      });
+      const pull = open(workspaceId, stopped.signal, stop);
       pull.setWaiting(true);
       const reserve = (mb: number) => pull.reserve(0, mb * mebibyte);
       return { ...pull, stop, reserve, check: (mb: number) => pull.check(mb * mebibyte) };
@@ -77,4 +81,40 @@ test("of slow pulls, the largest are stopped, no more than needed, and none when
   await expect(other.reserve(50.5)).rejects.toThrow(refusal);
   await expect(begin("w5").reserve(24)).resolves.toBeUndefined();
   expect([small, large, held, all].map(({ stop }) => stop.mock.calls.length)).toEqual([0, 1, 0, 0]);
+});
+
+test("of slow pulls that need space at once, one has it and the others end", async () => {
+  const { begin, pass } = openPulls(100);
+  const pulls = ["w1", "w2", "w3"].map((workspace) => begin(workspace, { releasesLater: true }));
+  for (const pull of pulls) await pull.reserve(33);
+  pass(60);
+  const outcomes = await Promise.allSettled(
+    pulls.map(async ({ reserve, release }) =>
+      reserve(2).catch((error: unknown) => {
+        release();
+        throw error;
+      }),
+    ),
+  );
+  expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
+});
+
+test("a pull that is stopped while it waits for others waits no longer, and reserves nothing more", async () => {
+  const { begin, pass } = openPulls(100);
+  const [slow, waiting] = [begin("w1", { releasesLater: true }), begin("w2", { releasesLater: true })];
+  const held = begin("w3");
+  held.setWaiting(false);
+  await slow.reserve(50);
+  await waiting.reserve(10);
+  await held.reserve(30);
+  pass(60);
+  const reserving = waiting.reserve(20);
+  reserving.catch(() => {});
+  await expect.poll(() => slow.stop.mock.calls.length).toBe(1);
+  waiting.stop();
+  await expect(reserving).rejects.toThrow("stopped");
+  await expect(waiting.reserve(1)).rejects.toThrow("stopped");
+  waiting.release();
+  slow.release();
+  await begin("w4").reserve(50);
 });

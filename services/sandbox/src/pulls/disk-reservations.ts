@@ -1,3 +1,4 @@
+import { untilAborted } from "@sandgate/kit/base/abort";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 
@@ -15,7 +16,7 @@ export interface DiskReservation {
   /**
    * Reserves space for bytes that are written now, and for bytes that the engine is going to write. Where there isn't
    * as much, slow pulls are stopped first. Throws RUNTIME_UNAVAILABLE when that isn't enough, or would be more than the
-   * workspace's share.
+   * workspace's share, and the reason of the pull's signal once that has aborted.
    */
   reserve(writtenBytes: number, plannedBytes: number): Promise<void>;
   /** No registry is waited for any more, or again: only a pull that waits for one can be slow. */
@@ -31,6 +32,7 @@ interface Pull {
   isWaiting: boolean;
   /** The current window, and the bytes that were reserved in it and in the one before. */
   window: { startedAt: number; bytes: number; bytesBefore: number };
+  readonly signal: AbortSignal;
   stop(): void;
   readonly released: Promise<void>;
 }
@@ -41,12 +43,13 @@ interface Pull {
  * another pull needs it.
  *
  * @param measureAvailable bytes that are free, besides what is kept for others
- * @returns what opens a workspace's reservation; `stop` is called when its space is needed, and ends its pull
+ * @returns what opens a workspace's reservation; `stop` is called when its space is needed, and ends its pull, so it
+ * aborts `signal`, the pull's own
  */
 export function createDiskReservations(
   measureAvailable: () => Promise<number>,
   now: () => number = () => performance.now(),
-): (workspaceId: string, stop: () => void) => DiskReservation {
+): (workspaceId: string, signal: AbortSignal, stop: () => void) => DiskReservation {
   const pulls = new Set<Pull>();
   /** What is left of the last measurement. */
   let left = 0;
@@ -78,13 +81,13 @@ export function createDiskReservations(
     window.startedAt += windows * slow.windowMs;
   }
 
-  /** Other pulls that are slow, the largest first. */
+  /** Other pulls that are slow: those that are ending already, then the largest. */
   function slowBeside(own: Pull): Pull[] {
     const others = [...pulls].filter((each) => each !== own && each.isWaiting);
     for (const each of others) turnWindow(each);
     return others
       .filter(({ window }) => window.bytes < slow.bytes && window.bytesBefore < slow.bytes)
-      .sort((a, b) => heldBytes(b) - heldBytes(a));
+      .sort((a, b) => Number(b.signal.aborted) - Number(a.signal.aborted) || heldBytes(b) - heldBytes(a));
   }
 
   function requireShare({ workspaceId }: Pull, bytes: number): void {
@@ -103,16 +106,26 @@ export function createDiskReservations(
       stopped.push(each);
       each.stop();
     }
-    await Promise.all(stopped.map(({ released }) => released));
+    // A stopped pull must end, also while it waits: for others that wait for it, perhaps.
+    await untilAborted(Promise.all(stopped.map(({ released }) => released)), own.signal);
     // Not one that began before.
     await measuring;
     await measure();
   }
 
-  return (workspaceId, stop) => {
+  return (workspaceId, signal, stop) => {
     const { promise: released, resolve } = Promise.withResolvers<void>();
     const window = { startedAt: now(), bytes: 0, bytesBefore: slow.bytes };
-    const own: Pull = { workspaceId, writtenBytes: 0, plannedBytes: 0, isWaiting: false, window, stop, released };
+    const own: Pull = {
+      workspaceId,
+      writtenBytes: 0,
+      plannedBytes: 0,
+      isWaiting: false,
+      window,
+      signal,
+      stop,
+      released,
+    };
     pulls.add(own);
     return {
       async check(bytes) {
@@ -122,9 +135,13 @@ export function createDiskReservations(
       },
       async reserve(written, planned) {
         const bytes = written + planned;
+        signal.throwIfAborted();
         await measureUnless(() => left >= bytes);
+        // It may have been stopped meanwhile, and must stop none then.
+        signal.throwIfAborted();
         requireShare(own, bytes);
         if (left < bytes) await takeBack(own, bytes);
+        signal.throwIfAborted();
         if (left < bytes) throw notEnough();
         left -= bytes;
         own.writtenBytes += written;

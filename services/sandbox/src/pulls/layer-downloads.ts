@@ -80,7 +80,7 @@ export function createLayerDownloads(o: LayerDownloadsOptions): WithVerifiedLaye
     const files = new Map<string, ServedFile>();
     const stopped = new AbortController();
     const signal = AbortSignal.any([callerSignal, stopped.signal]);
-    const reservation = openReservation(workspaceId, () => stopped.abort(tooSlow()));
+    const reservation = openReservation(workspaceId, signal, () => stopped.abort(tooSlow()));
     const onDownload = (bytes: number) => reservation.reserve(bytes, o.hasEngine ? bytes : 0);
     let unpackedBytes = 0;
     let unpackedFiles = 0;
