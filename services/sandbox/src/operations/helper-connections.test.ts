@@ -109,7 +109,7 @@ const repeated = (bytes: Uint8Array, times: number) => Buffer.alloc(bytes.length
 /** A helper that answers GetInfo, and all other calls by `answer`. */
 function serve(answer: (stream: ServerHttp2Stream, path: string) => void, instanceId = "one") {
   return (stream: Duplex) => {
-    const session = performServerHandshake(stream);
+    const session = performServerHandshake(stream, { settings: { maxConcurrentStreams: 1_000 } });
     session.on("error", () => {});
     session.on("stream", (call, headers) => {
       call.on("error", () => {});
@@ -215,6 +215,36 @@ test("calls of a sandbox share a connection, and a broken one is opened again", 
   expect(counts()).toEqual({ dials: 3, open: 2 });
   connections.close();
 });
+
+test.each(["one after another", "at once"])(
+  "more open calls than a connection takes, begun %s, hold no other",
+  async (how) => {
+    let held = 0;
+    const { connections, counts } = connectTo(
+      serve((call, path) => {
+        if (path.endsWith("/Wait")) return void held++;
+        call.respond({ ":status": 200, "content-type": "application/proto" });
+        call.end(encode(ListResponseSchema, {}));
+      }),
+    );
+    const leaving = new AbortController();
+    const hold = async () => {
+      const { transport } = await connections.open("a", signal);
+      createClient(ProcessService, transport)
+        .wait({}, { signal: leaving.signal })
+        .catch(() => {});
+    };
+    if (how === "at once") await Promise.all(Array.from({ length: 1_200 }, hold));
+    else for (let i = 0; i < 1_200; i++) await hold();
+    const { transport } = await connections.open("a", signal);
+    await createClient(FileService, transport).list({}, { timeoutMs: 30_000 });
+    await expect.poll(() => held, { timeout: 30_000 }).toBe(1_200);
+    expect(counts().open).toBeLessThan(8);
+    leaving.abort();
+    connections.close();
+    await expect.poll(() => counts().open).toBe(0);
+  },
+);
 
 test("calls whose answers nobody reads hold no other call", async () => {
   let taken = 0;

@@ -25,6 +25,8 @@ const defaultOpenMs = 15_000;
 const attempts = 3;
 const retryMs = 50;
 const idleMs = minuteMs;
+/** The helper takes 1,000 calls of a connection at once, and what is beyond waits for one of them to end. */
+const maxCalls = 900;
 /** The largest message is a page of a long list of files. */
 const readMaxBytes = 4 * mebibyte;
 /** A part of a file has 256 KiB; a command has 128 KiB, and 4,096 words. */
@@ -53,7 +55,10 @@ export interface HelperConnection {
   readonly info: GetInfoResponse;
 }
 
-/** Connections to helpers, one for each sandbox, opened on first use and closed after a minute without. */
+/**
+ * Connections to helpers, one for each 900 open calls of a sandbox, opened when they are needed and closed after a minute
+ * without use.
+ */
 export interface HelperConnections {
   /** Throws as `RuntimeOperations.connectHelper`, UPSTREAM_ERROR, or the signal's reason. */
   open(sandboxId: string, signal: AbortSignal): Promise<HelperConnection>;
@@ -67,7 +72,8 @@ export function createHelperConnections(o: {
   openMs?: number;
 }): HelperConnections {
   const { operations, metrics, openMs = defaultOpenMs } = o;
-  const opened = new Map<string, Promise<OpenConnection>>();
+  const opened = new Map<string, Set<OpenConnection>>();
+  const openings = new Map<string, Promise<OpenConnection>>();
   const closing = new AbortController();
 
   async function openSocket(stream: Duplex): Promise<Socket> {
@@ -101,23 +107,48 @@ export function createHelperConnections(o: {
     }
   }
 
-  function openShared(sandboxId: string): Promise<OpenConnection> {
+  function keep(sandboxId: string, connection: OpenConnection): void {
+    const kept = opened.get(sandboxId) ?? new Set();
+    opened.set(sandboxId, kept.add(connection));
+    connection.onClose(() => {
+      kept.delete(connection);
+      if (kept.size === 0) opened.delete(sandboxId);
+    });
+    if (closing.signal.aborted) connection.close();
+  }
+
+  async function openShared(sandboxId: string): Promise<OpenConnection> {
     const opening = connectHelper(sandboxId);
-    opened.set(sandboxId, opening);
-    const forget = () => {
-      if (opened.get(sandboxId) === opening) opened.delete(sandboxId);
-    };
-    opening.then((connection) => connection.onClose(forget), forget);
-    return opening;
+    openings.set(sandboxId, opening);
+    try {
+      const connection = await opening;
+      keep(sandboxId, connection);
+      return connection;
+    } finally {
+      openings.delete(sandboxId);
+    }
+  }
+
+  function takeFree(sandboxId: string): OpenConnection | undefined {
+    const free = Array.from(opened.get(sandboxId) ?? []).find((connection) => connection.isFree);
+    free?.expectCall();
+    return free;
   }
 
   return {
     async open(sandboxId, signal) {
       signal.throwIfAborted();
       try {
-        const known = await opened.get(sandboxId)?.catch(() => undefined);
-        if (known?.isUsable) return known;
-        return await untilAborted(opened.get(sandboxId) ?? openShared(sandboxId), signal);
+        for (let free = takeFree(sandboxId); ; ) {
+          if (free) return free;
+          const opening = openings.get(sandboxId);
+          if (!opening) return await untilAborted(openShared(sandboxId), signal);
+          // Others who waited for it may fill it.
+          free = await untilAborted(
+            opening.then(() => takeFree(sandboxId)),
+            signal,
+          );
+        }
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         throw fromHelperError(error);
@@ -125,11 +156,8 @@ export function createHelperConnections(o: {
     },
     close() {
       closing.abort();
-      for (const opening of opened.values()) {
-        opening.then(
-          (connection) => connection.close(),
-          () => undefined,
-        );
+      for (const connections of opened.values()) {
+        for (const connection of connections) connection.close();
       }
     },
   };
@@ -184,6 +212,16 @@ class OpenConnection implements HelperConnection {
 
   get isUsable(): boolean {
     return !this.#session.closed && !this.#session.destroyed;
+  }
+
+  get isFree(): boolean {
+    return this.isUsable && this.#calls < maxCalls;
+  }
+
+  /** Counts a call that begins in this turn of the event loop. */
+  expectCall(): void {
+    this.#begin();
+    setImmediate(() => this.#end());
   }
 
   async begin(signal: AbortSignal): Promise<void> {
