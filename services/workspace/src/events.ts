@@ -79,10 +79,14 @@ export function memberAdded(call: Call, workspace: WorkspaceVersion, { userId, r
   });
 }
 
-export function memberUpdated(call: Call, workspace: WorkspaceVersion, { userId, role }: Membership): StagedEvent {
+export function memberUpdated(
+  cause: EventCause,
+  workspace: WorkspaceVersion,
+  { userId, role }: Membership,
+): StagedEvent {
   const { workspaceId } = workspace;
   return stageEvent({
-    ...ofMember("updated", call, workspace, userId),
+    ...ofMember("updated", cause, workspace, userId),
     schema: MemberUpdatedSchema,
     payload: { workspaceId, userId, role },
   });

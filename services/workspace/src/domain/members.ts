@@ -42,6 +42,11 @@ export function decideAddMember(
   return isReached(maxMembers, members) ? "too_many_members" : "done";
 }
 
+/** Who of the others becomes the owner when the last one has gone: of those with the highest role, who joined first. */
+export function successorOf(others: readonly MemberRecord[]): MemberRecord | undefined {
+  return others.toSorted((a, b) => b.role - a.role || a.joinedAt.getTime() - b.joinedAt.getTime())[0];
+}
+
 /** What the rules about a member decide on. A change commits only while this still holds. */
 export interface MembershipState {
   /** The caller's role; unspecified: not a member. */
