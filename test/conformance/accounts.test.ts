@@ -570,12 +570,14 @@ describe("API tokens", () => {
     expectInvalid(await target.post("/api-tokens", { description: "x", role: "root" }, session()), "body.role");
   });
 
-  test("with a role have no rights of an operator", async () => {
+  test("with a role, or bound to a workspace, have no rights of an operator", async () => {
     const as = { token: target.operator.token, workspace: target.operator.workspace };
     const defaultImage = { name: "for all", image: "registry.example/app", is_default: true };
     const create = async (body: object) => expectStatus(await target.post("/api-tokens", body, as), 201).token;
-    const token = await create({ description: "limited", role: "owner" });
-    expectError(await target.post("/sandbox-images", defaultImage, { ...as, token }), "forbidden");
+    for (const limit of [{ role: "owner" }, { workspace_id: as.workspace }]) {
+      const token = await create({ description: "limited", ...limit });
+      expectError(await target.post("/sandbox-images", defaultImage, { ...as, token }), "forbidden");
+    }
   });
 
   test("with permissions do what these cover and nothing else, and say what they lack", async () => {

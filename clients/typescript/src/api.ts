@@ -3935,7 +3935,7 @@ export interface components {
             permissions?: components["schemas"]["Permission"][];
             /** @description The highest role that the token has in any workspace, whatever your own. A token with a role never has an operator's rights. */
             role?: components["schemas"]["Role"];
-            /** @description The only workspace that the token may be used in. */
+            /** @description The only workspace that the token may be used in. A bound token never has an operator's rights. */
             workspaceId?: string;
         };
         CreatedApiToken: {

@@ -67,8 +67,9 @@ export function toApiToken(token: ApiToken): ApiTokenMessage {
 
 /** Whom an API token signs in, where, and until when. */
 export function toVerifiedApiToken(token: VerifiedApiToken, demanded: OperatorSecondFactor): VerifyApiTokenResponse {
-  // A token with a role has no operator rights.
-  const operator = token.role === Role.UNSPECIFIED && operatorRights(token, token.secondFactor, demanded).operator;
+  // Operator rights reach over all workspaces, so a token that is limited in either way has none.
+  const isLimited = token.role !== Role.UNSPECIFIED || token.workspaceId !== undefined;
+  const operator = !isLimited && operatorRights(token, token.secondFactor, demanded).operator;
   return createMessage(VerifyApiTokenResponseSchema, {
     ...token,
     operator,

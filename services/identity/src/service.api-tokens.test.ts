@@ -220,6 +220,14 @@ describe("API tokens", () => {
     expect(apiTokens.map(({ role }) => role)).toEqual([Role.UNSPECIFIED, Role.OWNER]);
   });
 
+  test("a token that is bound to a workspace has no rights of an operator", async () => {
+    await open({ SANDGATE_ADMIN_PASSWORD: password });
+    const { users } = await identity.batchGetUsers({ usernames: ["admin@localhost"] }, nobody());
+    const id = users[0]?.id ?? "";
+    const { token } = await identity.createApiToken({ description: "ci", workspaceId: newId() }, as(id));
+    expect(await identity.verifyApiToken({ token }, nobody())).toMatchObject({ operator: false });
+  });
+
   test("a token has its permissions, in order, wherever it is shown, verified or asked for again", async () => {
     await open();
     const id = await createUser();

@@ -155,7 +155,7 @@ class ConfirmSecondFactor(TypedDict, total=False):
 class CreateApiToken(TypedDict, total=False):
     description: Required[str]
     expires_at: str
-    #: The only workspace that the token may be used in.
+    #: The only workspace that the token may be used in. A bound token never has an operator's rights.
     workspace_id: str
     #: The highest role that the token has in any workspace, whatever your own. A token with a role never has an
     #: operator's rights.

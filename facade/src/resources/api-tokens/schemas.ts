@@ -34,7 +34,11 @@ export const CreateApiTokenBody = component(
   {
     description: fieldSchema(CreateApiTokenRequestSchema, "description"),
     expires_at: Type.Optional(Type.String({ format: "date-time" })),
-    workspace_id: Type.Optional(Type.String({ description: "The only workspace that the token may be used in." })),
+    workspace_id: Type.Optional(
+      Type.String({
+        description: "The only workspace that the token may be used in. A bound token never has an operator's rights.",
+      }),
+    ),
     role: Type.Optional(TokenRole),
     permissions: Type.Optional(
       Type.Array(Permission, {

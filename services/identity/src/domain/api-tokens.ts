@@ -14,11 +14,9 @@ export interface ApiToken {
   description: string;
   /** The token's first characters, enough to tell it from others. */
   hint: string;
-  /** Undefined: the token is valid in every workspace of the user. */
+  /** Undefined: the token is valid in every workspace of the user. Otherwise it has no operator rights. */
   workspaceId: string | undefined;
-  /**
-   * The highest role that the token has in any workspace. Unspecified: its user's role, and the user's operator rights.
-   */
+  /** The highest role that the token has in any workspace, without operator rights. Unspecified: its user's role. */
   role: Role;
   /** What the token may do of what its role may, one or more, in order. Undefined: all of it. */
   permissions: readonly Permission[] | undefined;

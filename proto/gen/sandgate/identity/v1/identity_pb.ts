@@ -1573,12 +1573,14 @@ export type CreateApiTokenRequest = Message<"sandgate.identity.v1.CreateApiToken
   expiresAt?: Timestamp | undefined;
 
   /**
+   * Empty: the token is valid in every workspace of the user. Otherwise it has no operator rights.
+   *
    * @generated from field: string workspace_id = 3;
    */
   workspaceId: string;
 
   /**
-   * Unspecified: the user's role in each workspace, and the user's operator rights.
+   * Unspecified: the user's role in each workspace. With a role the token has no operator rights.
    *
    * @generated from field: sandgate.common.v1.Role role = 4;
    */
@@ -1767,7 +1769,8 @@ export type VerifyApiTokenResponse = Message<"sandgate.identity.v1.VerifyApiToke
   userId: string;
 
   /**
-   * Whether it has operator rights: not with a role, and not while its user lacks a second factor that is required.
+   * Whether it has operator rights: not with a role, not when it is bound to a workspace, and not while its user lacks a
+   * second factor that is required.
    *
    * @generated from field: bool operator = 3;
    */
