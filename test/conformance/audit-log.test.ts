@@ -72,14 +72,17 @@ describe("a workspace's audit log", () => {
     const provision = { image_id: target.defaultImageId };
     const sandbox = expectStatus(await target.post("/sandboxes/provision", provision, asToken), 201);
     for (let time = 0; time < 2; time++) expectStatus(await target.delete(`/sandboxes/${sandbox.id}`, asToken), 204);
+    expectStatus(await target.delete(`/api-tokens/${token.id}`, { token: owner.token }), 204);
 
     await expect
-      .poll(async () => (await logOf(id)).map(({ action, target: on }) => [action, on?.type, on?.id]).toReversed())
+      .poll(async () =>
+        (await logOf(id)).map(({ action, target: on }) => [action, ...Object.values(on ?? {})]).toReversed(),
+      )
       .toEqual([
         ["workspace.create", "workspace", id],
         ["workspace.update", "workspace", id],
-        ["member.add", "member", colleagueId],
-        ["member.update", "member", colleagueId],
+        ["member.add", "member", colleagueId, "member"],
+        ["member.update", "member", colleagueId, "admin"],
         ["member.remove", "member", colleagueId],
         ["image.create", "image", image.id],
         ["image.update", "image", image.id],
@@ -87,6 +90,7 @@ describe("a workspace's audit log", () => {
         ["api_token.create", "api_token", token.id],
         ["sandbox.provision", "sandbox", sandbox.id],
         ["sandbox.stop", "sandbox", sandbox.id],
+        ["api_token.revoke", "api_token", token.id],
       ]);
     const entries = await logOf(id);
     for (const entry of entries) {
@@ -98,7 +102,7 @@ describe("a workspace's audit log", () => {
         credential: { type: entry.action.startsWith("sandbox.") ? "api_token" : "session", id: expect.any(String) },
         address: target.clientAddress,
         action: expect.any(String),
-        target: { type: expect.any(String), id: expect.any(String) },
+        target: expect.objectContaining({ type: expect.any(String), id: expect.any(String) }),
         outcome: "success",
         request_id: expect.any(String),
         count: 1,

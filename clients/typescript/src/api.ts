@@ -3909,6 +3909,8 @@ export interface components {
             processId?: string;
             /** @description The name of its program; of a command that is a string, `sh`. */
             program?: string;
+            /** @description The role that the member has from then on. */
+            role?: string;
             /** @description Where it was moved to. */
             to?: string;
             type: string;

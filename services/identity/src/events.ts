@@ -22,8 +22,11 @@ import {
   UserUnlinkedSchema,
   UserVerifiedSchema,
 } from "@sandgate/proto/identity/v1/identity_events";
+import type { ApiToken } from "./domain/api-tokens.ts";
 
 type Cause = EventCause | undefined;
+/** A token whose events belong to the workspace that it is bound to. */
+type EventToken = Pick<ApiToken, "id" | "userId" | "workspaceId">;
 
 export function userCreated(cause: Cause, userId: string): StagedEvent {
   return stageEvent({
@@ -130,10 +133,7 @@ export function sessionEnded(cause: Cause, sessionId: string, userId: string): S
   });
 }
 
-export function apiTokenCreated(
-  cause: Cause,
-  { id, userId, workspaceId }: { id: string; userId: string; workspaceId: string | undefined },
-): StagedEvent {
+export function apiTokenCreated(cause: Cause, { id, userId, workspaceId }: EventToken): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.api_token.created.v1",
     entityId: id,
@@ -146,14 +146,15 @@ export function apiTokenCreated(
 }
 
 /** A token changes only once: version 1 is its creation, 2 its end. */
-export function apiTokenRevoked(cause: Cause, tokenId: string, userId: string): StagedEvent {
+export function apiTokenRevoked(cause: Cause, { id, userId, workspaceId }: EventToken): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.api_token.revoked.v1",
-    entityId: tokenId,
+    entityId: id,
     entityVersion: 2,
+    workspaceId,
     call: cause,
     schema: ApiTokenRevokedSchema,
-    payload: { tokenId, userId },
+    payload: { tokenId: id, userId },
   });
 }
 

@@ -8,6 +8,7 @@ import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
 import { Permission, Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { test } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
 import { describe, expect } from "vitest";
 import {
   advance,
@@ -87,7 +88,7 @@ describe("API tokens", () => {
 
   test("those are listed with which users may do something in a workspace, 200 at most", async () => {
     await open();
-    const [one, two, workspaceId, other] = [newId(), newId(), newId(), newId()];
+    const [one, two, workspaceId, other] = [await createUser(), newId(), newId(), newId()];
     const make = async (userId: string, o: object = {}) =>
       (await identity.createApiToken({ description: "ci", ...o }, as(userId))).apiToken?.id;
     const list = async (userIds: string[], permission: Permission = Permission.USE) =>
@@ -226,6 +227,29 @@ describe("API tokens", () => {
     const id = users[0]?.id ?? "";
     const { token } = await identity.createApiToken({ description: "ci", workspaceId: newId() }, as(id));
     expect(await identity.verifyApiToken({ token }, nobody())).toMatchObject({ operator: false });
+  });
+
+  test("the end of a token that is bound to a workspace belongs to it, as its beginning does", async () => {
+    await open();
+    const [id, workspaceId] = [await createUser(), newId()];
+    const heard: string[] = [];
+    await bus.consume({
+      consumer: "tokens",
+      subjects: ["sandgate.identity.api_token.*.v1"],
+      async handle({ subject, entityId, workspaceId }) {
+        heard.push(`${subject.split(".").at(-2)} ${entityId} ${workspaceId}`);
+      },
+    });
+    const expected: string[] = [];
+    for (const bound of [workspaceId, ""]) {
+      for (const by of ["token", "id"]) {
+        const { apiToken, token } = await identity.createApiToken({ description: "ci", workspaceId: bound }, as(id));
+        const tokenId = apiToken?.id ?? "";
+        await identity.revokeApiToken({ tokenOrId: by === "id" ? tokenId : token }, as(id));
+        expected.push(`created ${tokenId} ${bound}`, `revoked ${tokenId} ${bound}`);
+      }
+    }
+    await until(() => expect(heard.toSorted()).toEqual(expected.toSorted()));
   });
 
   test("a token has its permissions, in order, wherever it is shown, verified or asked for again", async () => {

@@ -137,6 +137,8 @@ class AuditTarget(Record):
     preview_id: str | None
     #: That port.
     port: str | None
+    #: The role that the member has from then on.
+    role: str | None
 
 
 class ChangePassword(TypedDict, total=False):

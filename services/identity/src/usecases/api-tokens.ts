@@ -135,11 +135,10 @@ export function createApiTokens(o: {
 
     async revoke(call, tokenOrId, record) {
       const { id: userId } = userOf(call);
-      const id = isApiToken(tokenOrId) ? (await find(tokenOrId))?.id : tokenOrId;
-      const revoked =
-        id !== undefined && (await store.apiTokens.revoke(userId, id, [apiTokenRevoked(call, id, userId)], record));
+      const token = await (isApiToken(tokenOrId) ? find(tokenOrId) : store.apiTokens.findById(tokenOrId));
+      const revoked = token && (await store.apiTokens.revoke(userId, token.id, [apiTokenRevoked(call, token)], record));
       if (!revoked) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
-      signalApiTokenRevoked(bus, id);
+      signalApiTokenRevoked(bus, token.id);
     },
 
     async revokeAll(call) {

@@ -81,9 +81,9 @@ export const auditActions = [
 export type AuditAction = (typeof auditActions)[number];
 
 /**
- * What an entry's target has besides its type and id: the process and program, or the path, in a sandbox. Part of the
- * public API, too.
+ * What an entry's target has besides its type and id: the process and program, or the path, in a sandbox; a member's
+ * role. Part of the public API, too.
  */
-export const auditDetails = ["process_id", "program", "path", "to", "preview_id", "port"] as const;
+export const auditDetails = ["process_id", "program", "path", "to", "preview_id", "port", "role"] as const;
 
 export type AuditDetails = Readonly<Partial<Record<(typeof auditDetails)[number], string>>>;

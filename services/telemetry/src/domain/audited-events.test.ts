@@ -1,9 +1,14 @@
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { create } from "@bufbuild/protobuf";
+import { anyPack } from "@bufbuild/protobuf/wkt";
 import { auditActions } from "@sandgate/kit/base/audit-actions";
 import { matchesSubject } from "@sandgate/kit/events/subject";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { MemberAddedSchema, MemberUpdatedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { expect, test } from "vitest";
-import { auditedActions, auditedSubjects, usedEvent } from "./audited-events.ts";
+import { auditedActions, auditedSubjects, toAuditEntry, usedEvent } from "./audited-events.ts";
 
 /** Events that report a change of state, rather than what somebody did. */
 const notAudited = [
@@ -46,4 +51,17 @@ test("every action has its entry by an event or as a use of a sandbox, unless it
   const told = new Set([...Object.values(auditedActions), ...uses]);
   const changing = auditActions.filter((action) => !/\.(list|read|read_logs)$/.test(action));
   expect(changing.filter((action) => !told.has(action))).toEqual(passing);
+});
+
+test("an entry of a member tells the role that they were given, unless it is one of a newer version", () => {
+  const given = (name: "added" | "updated", role: Role) => {
+    const schema = name === "added" ? MemberAddedSchema : MemberUpdatedSchema;
+    const subject = `sandgate.workspace.member.${name}.v1`;
+    const payload = anyPack(schema, create(schema, { workspaceId: "w", userId: "ann", role }));
+    return toAuditEntry(create(EventSchema, { subject, entityId: "w/ann", payload }))?.target;
+  };
+  const ann = { type: "member", id: "ann" };
+  expect(given("added", Role.ADMIN)).toEqual({ ...ann, details: { role: "admin" } });
+  expect(given("updated", Role.OWNER)).toEqual({ ...ann, details: { role: "owner" } });
+  expect(given("updated", 9 as Role)).toEqual(ann);
 });

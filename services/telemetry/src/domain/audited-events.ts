@@ -1,5 +1,6 @@
 import { anyUnpack, timestampDate } from "@bufbuild/protobuf/wkt";
 import type { AuditAction, AuditDetails } from "@sandgate/kit/base/audit-actions";
+import { toRoleName } from "@sandgate/kit/rpc/access";
 import type { Event } from "@sandgate/proto/common/v1/event";
 import {
   PreviewCreatedSchema,
@@ -7,6 +8,7 @@ import {
   PreviewRevokedSchema,
   SandboxUsedSchema,
 } from "@sandgate/proto/sandbox/v1/sandbox_events";
+import { MemberAddedSchema, MemberUpdatedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { type AuditEntry, credentialOf, withDetails } from "./audit.ts";
 
 /** The action that each event reports. An event that isn't here reports a change of state, and has no entry. */
@@ -81,12 +83,15 @@ export function toAuditEntry(event: Event): AuditEntry | undefined {
   // A membership's id is `<workspace id>/<user id>`.
   const target = { type, id: event.entityId.split("/").at(-1) ?? "" };
   const entry = { ...causeOf(event), action, outcome: "success", count: 1 };
-  return { ...entry, target: withDetails(target, previewOf(event)) };
+  return { ...entry, target: withDetails(target, detailsOf(event)) };
 }
 
-/** The preview that an event is about, and of a new one its port. */
-function previewOf({ payload }: Event): AuditDetails {
+/** The role that a member has from now on; or the preview that an event is about, and of a new one its port. */
+function detailsOf({ payload }: Event): AuditDetails {
   if (!payload) return {};
+  const member = anyUnpack(payload, MemberAddedSchema) ?? anyUnpack(payload, MemberUpdatedSchema);
+  const role = member && toRoleName(member.role);
+  if (role) return { role };
   const created = anyUnpack(payload, PreviewCreatedSchema);
   if (created) return { preview_id: created.previewId, port: String(created.port) };
   const about = anyUnpack(payload, PreviewRevokedSchema) ?? anyUnpack(payload, PreviewLinkCreatedSchema);
