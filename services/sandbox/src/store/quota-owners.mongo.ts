@@ -1,3 +1,4 @@
+import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { Db, MongoTransaction } from "@sandgate/kit/storage/mongo";
 import type { GuardDocument } from "@sandgate/kit/workspaces/mongo-guards";
 import {
@@ -28,7 +29,14 @@ interface UserGuardDocument {
   /** The user. */
   _id: string;
   creates: number;
+  /** MongoDB removes the document then. An earlier version sets none. */
+  expiresAt?: Date;
 }
+
+export const userGuardIndexes = [{ name: "unused", key: { expiresAt: 1 }, expireAfterSeconds: 0 }];
+
+/** Longer than any transaction, after which nothing needs the document. Its removal conflicts with one as a create does. */
+const userGuardKeptMs = dayMs;
 
 /** Where creates take turns over all workspaces, while the installation has a quota. */
 interface InstallationTurns {
@@ -78,7 +86,8 @@ export function createQuotaOwners(db: Db): QuotaOwners & Usages {
   }
 
   async function readOfUser(tx: MongoTransaction, userId: string): Promise<Usage> {
-    await userGuards.updateOne({ _id: userId }, { $inc: { creates: 1 } }, { upsert: true, session: tx.session });
+    const turn = { $inc: { creates: 1 }, $set: { expiresAt: addMs(new Date(), userGuardKeptMs) } };
+    await userGuards.updateOne({ _id: userId }, turn, { upsert: true, session: tx.session });
     return sumOf(tx, { chargedTo: userId });
   }
 

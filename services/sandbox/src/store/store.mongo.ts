@@ -5,7 +5,7 @@ import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { createPurges, guardIndexes, purgedIndex } from "@sandgate/kit/workspaces/mongo-guards";
 import { createImageUses } from "./image-uses.mongo.ts";
 import { createPreviews, previewIndexes, previewLinkIndexes } from "./previews.mongo.ts";
-import { createQuotaOwners } from "./quota-owners.mongo.ts";
+import { createQuotaOwners, userGuardIndexes } from "./quota-owners.mongo.ts";
 import {
   createActivity,
   createRetention,
@@ -117,6 +117,15 @@ const migrations: readonly MongoMigration[] = [
     name: "sandbox 9: previews of ports",
     expands: true,
     run: (db) => createCollections(db, { previews: previewIndexes, preview_links: previewLinkIndexes }),
+  },
+  {
+    name: "sandbox 10: removal of users' guards",
+    expands: true,
+    async run(db) {
+      await createCollections(db, { user_guards: userGuardIndexes });
+      // Those from before have no end. Whoever needs one makes it again.
+      await db.collection("user_guards").deleteMany({}, { hint: { _id: 1 } });
+    },
   },
 ];
 
