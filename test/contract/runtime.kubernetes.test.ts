@@ -438,6 +438,13 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     expect(JSON.stringify(await readPolicy())).toContain("10.1.0.0/16");
     await own.check();
     expect(JSON.stringify(await readPolicy())).not.toContain("10.1.0.0/16");
+    await open({ namespace, network: { deny: [{ network: "203.0.113.0/24", port: undefined }] } }).check();
+    expect(JSON.stringify(await readPolicy())).toContain("203.0.113.0/24");
+    await own.check();
+    const asSet = await readPolicy();
+    expect(JSON.stringify(asSet)).not.toContain("203.0.113.0/24");
+    await open({ namespace }).check();
+    expect(await readPolicy()).toEqual(asSet);
     await cluster.call("POST", "/api/v1/namespaces", { metadata: { name: "lax" } });
     const lax = open({ namespace: "lax" });
     const unavailable = { reason: "ISOLATION_UNAVAILABLE", message: expect.stringContaining("pod-security") };

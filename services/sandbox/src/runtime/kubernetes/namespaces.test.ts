@@ -3,10 +3,10 @@ import { type Api, ApiError, type ApiRequest } from "@sandgate/kubernetes-api/ap
 import { expect, test } from "vitest";
 import { SandboxRefused } from "../lifecycle.ts";
 import { createNamespaces } from "./namespaces.ts";
-import { networkPolicyOf } from "./network-policy.ts";
+import { networkPolicyOf, type PodEgressPolicy } from "./network-policy.ts";
 
 const logger = createLogger({ service: "namespaces-test", level: "silent" });
-const network = { nameservers: [], smtp: false, closed: [], deny: [], allow: [] };
+const network: PodEgressPolicy = { nameservers: [], smtp: false, closed: [], deny: [], allow: [] };
 
 /** A server that has these objects by their paths. `conflicts` is what another process changes before each write. */
 function openServer(
@@ -79,6 +79,11 @@ const policy = "/apis/networking.k8s.io/v1/namespaces/s/networkpolicies/sandgate
 const s = { metadata: { labels: { "pod-security.kubernetes.io/enforce": "baseline" } } };
 const others = { metadata: {}, spec: { podSelector: {} } };
 const ours = { metadata: {}, spec: networkPolicyOf("i", "s", network).spec };
+/** As the API server stores it: without lists that are empty. */
+const stored = JSON.parse(
+  JSON.stringify(ours.spec, (_name, value) => (Array.isArray(value) && value.length === 0 ? undefined : value)),
+);
+const specWith = (changes: Partial<PodEgressPolicy>) => networkPolicyOf("i", "s", { ...network, ...changes }).spec;
 
 test.each<[what: string, known: object | undefined, conflicts: object[], writes: number]>([
   ["another process updates it to the same", others, [ours], 1],
@@ -93,6 +98,30 @@ test.each<[what: string, known: object | undefined, conflicts: object[], writes:
   await namespaces.verify();
   expect(requests.filter(({ method }) => method !== "GET")).toHaveLength(writes);
 });
+
+test.each<[what: string, spec: object | undefined, writes: number]>([
+  ["the same", stored, 0],
+  ["one from which a network was taken that is no longer denied", specWith({ closed: ["10.0.0.0/8"] }), 1],
+  [
+    "one that opens a network that is no longer allowed",
+    specWith({ allow: [{ network: "10.1.0.0/16", port: undefined }] }),
+    1,
+  ],
+  ["one that opens more ports", JSON.parse(JSON.stringify(stored).replace('"port":53', '"port":53,"endPort":99')), 1],
+  [
+    "one that selects fewer pods",
+    { ...stored, podSelector: { ...stored.podSelector, matchExpressions: [{ key: "a", operator: "Exists" }] } },
+    1,
+  ],
+])(
+  "a network policy is written again unless it says just what the settings do: it is %s",
+  async (_what, spec, writes) => {
+    const { namespaces, requests } = openServer({ "/api/v1/namespaces/s": s, [policy]: { metadata: {}, spec } });
+    await namespaces.verify();
+    const written = requests.filter(({ method }) => method === "PUT").map(({ body }) => body);
+    expect(written).toEqual(Array(writes).fill(expect.objectContaining({ spec: ours.spec })));
+  },
+);
 
 test("a network policy that another process goes on changing is no isolation", async () => {
   const conflicts = [{ [policy]: others }, { [policy]: others }];

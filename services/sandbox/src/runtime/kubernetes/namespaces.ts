@@ -111,7 +111,8 @@ export function createNamespaces(o: {
     const known = (await ignoreStatus([404], api.call({ method: "GET", path }))) as
       | { metadata: object; spec?: unknown }
       | undefined;
-    if (known && includes(known.spec, wanted.spec)) return;
+    // What is there beyond what is wanted may open or close more, too.
+    if (known && includes(known.spec, wanted.spec) && includes(wanted.spec, known.spec)) return;
     const change = known
       ? api.call({ method: "PUT", path, body: { ...wanted, metadata: known.metadata } })
       : api.call({ method: "POST", path: policies, body: wanted });
@@ -185,14 +186,14 @@ function policyUnset(name: string, error: ApiError): DomainError {
   return new DomainError("ISOLATION_UNAVAILABLE", message, { cause: error });
 }
 
-/** Whether the server's object has all that was wanted; the server may have added defaults. */
-function includes(known: unknown, wanted: unknown): boolean {
-  if (Array.isArray(wanted)) {
-    const list = Array.isArray(known) ? known : [];
-    return list.length === wanted.length && wanted.every((each, index) => includes(list[index], each));
+/** Whether an object has all fields of another. An empty list is as good as none: the server leaves those out. */
+function includes(object: unknown, part: unknown): boolean {
+  if (Array.isArray(part)) {
+    const list = Array.isArray(object) ? object : [];
+    return list.length === part.length && part.every((each, index) => includes(list[index], each));
   }
-  if (typeof wanted !== "object" || wanted === null) return known === wanted;
-  const fields = typeof known === "object" && known !== null ? Object.entries(known) : [];
+  if (typeof part !== "object" || part === null) return object === part;
+  const fields = typeof object === "object" && object !== null ? Object.entries(object) : [];
   const byName = new Map(fields);
-  return Object.entries(wanted).every(([name, value]) => includes(byName.get(name), value));
+  return Object.entries(part).every(([name, value]) => includes(byName.get(name), value));
 }
