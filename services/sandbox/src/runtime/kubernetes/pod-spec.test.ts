@@ -122,6 +122,13 @@ test("a pod is probed each second until it is ready, and never ended for not bei
   expect(probeOf(8080)).toMatchObject({ httpGet: { path: "/", port: 8080 }, ...often });
 });
 
+test("no autoscaler is to move a pod, by each one's annotation", () => {
+  expect(podOf(spec, open, "n", defaults).metadata?.annotations).toMatchObject({
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+  });
+});
+
 test("a deadline is generous at first, and there is none without a time to live", () => {
   expect(podOf(spec, open, "n", defaults).spec).not.toHaveProperty("activeDeadlineSeconds");
   expect(podOf({ ...spec, ttlSeconds: 60 }, open, "n", defaults).spec?.activeDeadlineSeconds).toBe(760);

@@ -114,8 +114,9 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
       annotations: {
         // kubectl takes the first one otherwise.
         "kubectl.kubernetes.io/default-container": containerName,
-        // An autoscaler must not move what can't be moved.
+        // An autoscaler must not move what can't be moved. Each has an annotation of its own.
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
       },
       finalizers: [finalizer],
     },
