@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomInt, randomUUID } from "node:crypto";
-import { readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -12,6 +12,7 @@ import { parseSubnetRanges } from "@sandgate/sandbox/docker-subnets";
 import { createDockerRuntime, type DockerRuntimeOptions } from "@sandgate/sandbox/runtime.docker";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import {
+  buildFolderImage,
   buildImage,
   engineSocket,
   openTestEngine,
@@ -38,6 +39,8 @@ const isAvailable = await requireServer("docker", async () => {
   await execute("iptables", ["-t", "mangle", "-S"]);
 });
 
+const hasConntrack = await requireServer("conntrack", () => execute("conntrack", ["--version"]));
+
 describeRuntime("docker", isAvailable, openDockerHarness);
 
 describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () => {
@@ -52,6 +55,10 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     const container = engine.getContainer(`sandgate-${sandboxId}`);
     const exec = await container.exec({ Cmd: ["sh", "-c", script], AttachStdout: true, AttachStderr: true });
     return (await collect(await exec.start({}))).trim();
+  };
+  const addressOf = async (sandboxId: string) => {
+    const { NetworkSettings: network } = await engine.getContainer(`sandgate-${sandboxId}`).inspect();
+    return Object.values(network.Networks)[0]?.IPAddress ?? "";
   };
   const networkOf = async (sandboxId: string) =>
     (await engine.getContainer(`sandgate-${sandboxId}`).inspect()).HostConfig.NetworkMode ?? "";
@@ -137,6 +144,42 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       LogConfig: { Type: "json-file", Config: { "max-size": "64m", "max-file": "3" } },
     });
     expect(config).toMatchObject({ StopSignal: "SIGTERM", Hostname: spec.sandboxId });
+    // One byte: a crash neither leaves a dump on the host nor starts the host's handler.
+    expect(await execIn(spec.sandboxId)("grep core /proc/self/limits")).toMatch(/ 1 +1 +bytes/);
+  });
+
+  test("raises what the kernel counts for all sandboxes and their host together", async () => {
+    await runtime.check();
+    const defaults = {
+      "fs/inotify/max_user_instances": 128,
+      "fs/aio-max-nr": 65_536,
+      "net/ipv4/neigh/default/gc_thresh2": 512,
+      "net/ipv4/neigh/default/gc_thresh3": 1_024,
+    };
+    for (const [name, initial] of Object.entries(defaults)) {
+      expect(Number(await readFile(`/proc/sys/${name}`, "utf8")), name).toBeGreaterThan(16 * initial);
+    }
+  });
+
+  test("brings the helper into sandboxes after an image whose links lead its folder astray, too", async ({
+    folder,
+  }) => {
+    await mkdir(join(folder, "b/n1/n2"), { recursive: true });
+    await symlink("/b/n1/n2", join(folder, "b/c"));
+    await symlink("/b/c/../..", join(folder, ".sandgate"));
+    const crafted = await buildFolderImage(engine, folder, { command: ["sleep", "3600"] });
+    images.push(crafted);
+    const freshId = `test-${randomUUID()}`;
+    const fresh = openLifecycle({ url, installationId: freshId, isolation: true, logger });
+    try {
+      // It may do without.
+      await fresh.ensure({ ...(await prepare()), reference: crafted.id }).catch(() => {});
+      const spec = await prepare();
+      await fresh.ensure(spec);
+      expect(await execIn(spec.sandboxId)("ls /.sandgate")).toBe("helper");
+    } finally {
+      await removeHostObjects(freshId);
+    }
   });
 
   test("gives an image's volumes no more room than a sandbox may write, and leaves none behind", async () => {
@@ -263,6 +306,15 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect((await listRules(ours)).toSorted()).toEqual(before.toSorted());
   });
 
+  test("restores them while the engine doesn't answer", async () => {
+    await runtime.check();
+    const before = await listRules(ours);
+    await iptables("-t", "mangle", "-F", `${names.chainPrefix}-FORWARD`);
+    const cut = openLifecycle({ url: "docker:///nowhere/docker.sock", installationId, isolation: true, logger });
+    await expect(cut.check()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+    expect((await listRules(ours)).toSorted()).toEqual(before.toSorted());
+  });
+
   test("takes away the rules of an earlier version, which had them in another table", async () => {
     const chain = `${names.chainPrefix}-FORWARD`;
     await iptables("-N", chain);
@@ -385,7 +437,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
           done; ${held}; kill $clients; echo $most`;
         return Number((await run(script)).split("\n").at(-1));
       };
-      return { governed, run, reaches, open };
+      return { sandboxId: spec.sandboxId, governed, run, reaches, open };
     }
 
     test("learns neither names nor addresses of neighbours from DNS, and resolves through its nameservers", async () => {
@@ -450,6 +502,53 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       const second = await open(12);
       await run("touch /tmp/counted");
       expect([second, await first]).toEqual([5, 5]);
+    });
+
+    test.runIf(hasConntrack)("gives a sandbox none of the flows of the one that had its address before", async () => {
+      const singleId = `test-${randomUUID()}`;
+      const single = openLifecycle({
+        url,
+        installationId: singleId,
+        isolation: true,
+        logger,
+        network: { maxConnections: 5 },
+        subnets: parseSubnetRanges([`198.19.${randomInt(64, 128)}.0/30`]),
+        networkPerWorkspace: false,
+      });
+      const [first, second] = [await prepare(), await prepare()];
+      const open = peers.addresses.public;
+      try {
+        await single.ensure(first);
+        const address = await addressOf(first.sandboxId);
+        await execIn(first.sandboxId)(`for i in 1 2 3 4 5; do timeout 1 nslookup a.example ${open} & done; wait`);
+        await single.remove(first.sandboxId);
+        await single.list();
+        await single.ensure(second);
+        expect(await addressOf(second.sandboxId)).toBe(address);
+        const get = `timeout 2 wget -q -O /dev/null http://${open}:8000/ && echo reached`;
+        expect(await execIn(second.sandboxId)(get)).toBe("reached");
+      } finally {
+        await removeHostObjects(singleId);
+      }
+    });
+
+    test("lets nobody from beyond the host reach a sandbox's ports, whatever the host forwards", async () => {
+      const { run, sandboxId } = await start();
+      const address = await addressOf(sandboxId);
+      await run("echo hello > /www/index.html; httpd -p 8000 -h /www");
+      while (!(await fetch(`http://${address}:8000/`).catch(() => undefined))) await delay(50);
+      const forwarding = ["FORWARD", "-o", `${names.bridgePrefix}+`, "-d", address, "-j", "ACCEPT"];
+      await iptables("-I", ...forwarding);
+      const inPeers = (...args: string[]) => execute("ip", ["netns", "exec", peers.namespace, ...args]);
+      try {
+        const host = peers.addresses.public.replace(/\d+$/, (last) => String(Number(last) - 1));
+        await inPeers("ip", "route", "add", address, "via", host);
+        await expect(
+          inPeers("timeout", "2", "busybox", "wget", "-O", "-", `http://${address}:8000/`),
+        ).rejects.toThrow();
+      } finally {
+        await iptables("-D", ...forwarding);
+      }
     });
 
     test("keeps a sandbox to its rate of new connections", async () => {
@@ -552,13 +651,6 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
   });
 
   describe("networks", () => {
-    const addressesOf = async (specs: readonly { sandboxId: string }[]) =>
-      Promise.all(
-        specs.map(async ({ sandboxId }) => {
-          const { NetworkSettings: network } = await engine.getContainer(`sandgate-${sandboxId}`).inspect();
-          return Object.values(network.Networks)[0]?.IPAddress ?? "";
-        }),
-      );
     /** Two subnets of one sandbox each, which nobody else on this machine has. */
     const place = randomInt(128, 256);
     const subnets = parseSubnetRanges([0, 4].map((offset) => `198.19.${place}.${offset}/30`));
@@ -615,7 +707,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       await apart.ensure(mine);
       await apart.ensure({ ...same, workspaceId: mine.workspaceId });
       await apart.ensure(foreign);
-      const [, sameAddress = "", foreignAddress = ""] = await addressesOf([mine, same, foreign]);
+      const [sameAddress, foreignAddress] = [await addressOf(same.sandboxId), await addressOf(foreign.sandboxId)];
       // The engine's resolver runs in this one, as it does in all of later engines.
       const ask = (address: string) => `timeout 3 nslookup ${address} 127.0.0.11`;
       const asker = await engine.createContainer({
@@ -733,7 +825,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     ).rejects.toMatchObject(unavailable);
   });
 
-  test("refuses a runtime that the engine lacks, and resolvers that only the host reaches", async () => {
+  test("refuses a runtime that the engine lacks", async () => {
     const gvisor = openLifecycle({
       url,
       installationId,
@@ -742,8 +834,5 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       logger,
     });
     await expect(gvisor.check()).rejects.toMatchObject({ reason: "ISOLATION_UNAVAILABLE" });
-    expect(() => openLifecycle({ url, installationId, isolation: true, nameservers: ["127.0.0.53"], logger })).toThrow(
-      "127.0.0.53",
-    );
   });
 });

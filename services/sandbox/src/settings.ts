@@ -13,7 +13,12 @@ import {
 } from "@sandgate/kit/base/settings";
 import { type AllowedHosts, readAllowedHosts, registryAllowSetting } from "@sandgate/registry-client/allowed-hosts";
 import { defaultSubnetRange, parseSubnetRanges, type Subnet } from "./runtime/docker/subnets.ts";
-import { type Destination, parseAllowedDestination, parseDestination } from "./runtime/isolation/egress.ts";
+import {
+  checkResolvers,
+  type Destination,
+  parseAllowedDestination,
+  parseDestination,
+} from "./runtime/isolation/egress.ts";
 
 export const sandboxSettings = defineSettings({
   runtime: runtimeSetting,
@@ -60,7 +65,7 @@ export const sandboxSettings = defineSettings({
   }),
   nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
     default: ["1.1.1.1", "8.8.8.8"],
-    doc: "IPv4 addresses of the resolvers that sandboxes use. One in a private range is reachable on port 53",
+    doc: "One to three IPv4 addresses of the resolvers that sandboxes use. One in a private range is reachable on port 53",
   }),
   maxConnections: integer("SANDGATE_SANDBOX_MAX_CONNECTIONS", {
     default: 1_024,
@@ -110,7 +115,7 @@ export const sandboxSettings = defineSettings({
   }),
   egressAllow: list("SANDGATE_SANDBOX_EGRESS_ALLOW", {
     default: [],
-    doc: "Private IPv4 addresses or networks, each with an optional :port, that sandboxes may reach all the same. This host stays out of reach",
+    doc: "Private IPv4 addresses or networks, each with an optional :port, that sandboxes may reach all the same. On Docker Engine this host stays out of reach; on Kubernetes nodes and pods in these networks are reached: name them in SANDGATE_SANDBOX_EGRESS_DENY",
   }),
   maxSandboxes: integer("SANDGATE_WORKSPACE_MAX_SANDBOXES", {
     default: 100,
@@ -264,8 +269,8 @@ export type SandboxSettings = Omit<
 };
 
 /**
- * Throws a SettingsError for registries, destinations and subnets that can't be parsed, and for an engine that can't
- * pull from this process.
+ * Throws a SettingsError for registries, resolvers, destinations and subnets that can't be used, and for an engine that
+ * can't pull from this process.
  */
 export function parseSandboxSettings(settings: SettingValues<typeof sandboxSettings>): SandboxSettings {
   const engine = parseEngineAddress(settings.runtime);
@@ -284,11 +289,12 @@ export function parseSandboxSettings(settings: SettingValues<typeof sandboxSetti
     }
   };
   const allowedHosts = read(sandboxSettings.allowedHosts.name, settings.allowedHosts, readAllowedHosts);
+  const nameservers = read(sandboxSettings.nameservers.name, settings.nameservers, checkResolvers);
   const egressDeny = read(sandboxSettings.egressDeny.name, settings.egressDeny, (each) => each.map(parseDestination));
   const egressAllow = read(sandboxSettings.egressAllow.name, settings.egressAllow, (each) =>
     each.map(parseAllowedDestination),
   );
   const subnets = read(sandboxSettings.subnets.name, settings.subnets, parseSubnetRanges);
-  if (!allowedHosts || !egressDeny || !egressAllow || !subnets) throw new SettingsError(problems);
-  return { ...settings, allowedHosts, egressDeny, egressAllow, subnets };
+  if (!allowedHosts || !nameservers || !egressDeny || !egressAllow || !subnets) throw new SettingsError(problems);
+  return { ...settings, allowedHosts, nameservers, egressDeny, egressAllow, subnets };
 }

@@ -1,4 +1,3 @@
-import { isIPv4 } from "node:net";
 import { openEngine } from "@sandgate/docker-engine/client";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
@@ -26,9 +25,9 @@ export interface DockerRuntimeOptions {
   /** An OCI runtime that the engine has set up, such as `runsc` (gVisor). The engine's default when absent. */
   ociRuntime?: string | undefined;
   /**
-   * IPv4 resolvers for sandboxes, public ones unless set. They are asked from within the container's network, so the
-   * firewall applies; one in a private range is allowed on port 53. A loopback address is refused: it would be the
-   * container's own. The host's own resolver is never used.
+   * Resolvers for sandboxes, as `checkResolvers` takes them, public ones unless set. They are asked from within the
+   * container's network, so the firewall applies; one in a private range is allowed on port 53. The host's own resolver
+   * is never used.
    */
   nameservers?: readonly string[] | undefined;
   /** What else sandboxes may do on the network: anything public but SMTP, without limits of connections, unless set. */
@@ -56,8 +55,6 @@ export interface DockerRuntimeOptions {
 export function createDockerRuntime(options: DockerRuntimeOptions): Required<Runtime> {
   const { installationId, networkPerWorkspace, ociRuntime, logger, diskMb = 10_240 } = options;
   const nameservers = options.nameservers ?? ["1.1.1.1", "8.8.8.8"];
-  const unusable = nameservers.find((address) => !isIPv4(address) || address.startsWith("127."));
-  if (unusable !== undefined) throw new Error(`not a resolver that sandboxes can use: ${unusable}`);
   const engine = openEngine(options.url, options.metrics);
   const names = hostNamesOf(installationId);
   const policy: NetworkPolicy = {

@@ -10,7 +10,7 @@ export interface Destination {
 
 /** What sandboxes may reach outside, on either runtime. */
 export interface EgressPolicy {
-  /** Resolvers of sandboxes (IPv4): one in a closed range is open on port 53 only. */
+  /** Resolvers of sandboxes, as `checkResolvers` takes them: one in a closed range is open on port 53 only. */
   nameservers: readonly string[];
   /** Whether TCP port 25 is open. */
   smtp: boolean;
@@ -22,6 +22,20 @@ export interface EgressPolicy {
 
 /** The shortest prefix of an allowed network, so that a typo can't open all that is private. */
 const minAllowedBits = 8;
+
+/** A pod takes no more, and the C library reads no more. */
+const maxResolvers = 3;
+
+/**
+ * Returns the addresses of resolvers as they are. Throws an Error unless they are one to three IPv4 addresses, none of
+ * them a loopback address, which would be the sandbox's own.
+ */
+export function checkResolvers(addresses: readonly string[]): readonly string[] {
+  const unusable = addresses.find((address) => !isIPv4(address) || address.startsWith("127."));
+  if (unusable !== undefined) throw new Error(`"${unusable}" is not an IPv4 address that sandboxes can reach`);
+  if (addresses.length < 1 || addresses.length > maxResolvers) throw new Error("must be one to three addresses");
+  return addresses;
+}
 
 /** Reads `address[/bits][:port]`. Throws an Error that says what is wrong with it. */
 export function parseDestination(text: string): Destination {
