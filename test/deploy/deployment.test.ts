@@ -438,6 +438,22 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
     expect(stdout).not.toContain("set-by-kustomize");
   });
 
+  /** MiB that a container requests. */
+  const memoryRequestOf = ({ resources }: { resources: { requests: { memory: string } } }) =>
+    Number(/^(\d+)Mi$/.exec(resources.requests.memory)?.[1]);
+
+  test("builds processes that request more memory than they were seen to use, so that they aren't evicted first", async () => {
+    const { stdout } = await execute("kubectl", ["kustomize", join(root, "deploy/kubernetes/overlays/pods")]);
+    const objects = parseAllDocuments(stdout).map((document) => document.toJS());
+    const requested = (kind: string) =>
+      objects
+        .filter((object) => object.kind === kind)
+        .map(({ spec }) => memoryRequestOf(spec.template.spec.containers[0]));
+    // telemetry with 326 MB, identity with 346; a collector of busy pods with 240 MB.
+    for (const each of requested("Deployment")) expect(each).toBeGreaterThanOrEqual(346);
+    for (const each of requested("DaemonSet")) expect(each).toBeGreaterThanOrEqual(240);
+  });
+
   test("builds a first hour with one replica of each, whose collector takes a kubelet's own certificate", async () => {
     const { stdout } = await execute("kubectl", ["kustomize", join(root, "deploy/kubernetes/overlays/try")]);
     const objects = parseAllDocuments(stdout).map((document) => document.toJS());
@@ -449,6 +465,8 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
     const containers = objects.flatMap(({ spec }) => spec?.template?.spec.containers ?? []);
     const milliCores = containers.map(({ resources }) => Number(/^(\d+)m$/.exec(resources.requests.cpu)?.[1]));
     expect(milliCores.reduce((sum, each) => sum + each)).toBeLessThanOrEqual(600);
+    const requested = containers.reduce((sum, each) => sum + memoryRequestOf(each), 0);
+    expect(readText("deploy/README.md")).toContain(`half a core and ${(requested / 1024).toFixed(1)} GiB`);
     const collector = objects.find(({ kind }) => kind === "DaemonSet");
     expect(collector.spec.template.spec.containers[0].env).toContainEqual({
       name: "SANDGATE_KUBELET_VERIFY",
@@ -481,6 +499,26 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
     const own = await sandboxOf(temp.path);
     expect(own.percent).toBe(0);
     expect(Object.keys(own.data).toSorted()).toEqual(["ephemeral", "name"]);
+  });
+
+  test("builds processes on nodes of one architecture, by the patch that the README shows", async () => {
+    await using temp = await createTempFolder();
+    const [, patches = ""] =
+      /^ {3}# kustomization\.yaml, on a cluster of amd64 and arm64\n([\s\S]*?)^ {3}```$/m.exec(
+        readText("deploy/README.md"),
+      ) ?? [];
+    const resources = "resources: [sandgate/deploy/kubernetes/overlays/pods]\n";
+    writeFileSync(join(temp.path, "kustomization.yaml"), resources + patches.replace(/^ {3}/gm, ""));
+    symlinkSync(root, join(temp.path, "sandgate"));
+    const { stdout } = await execute("kubectl", ["kustomize", temp.path]);
+    const objects = parseAllDocuments(stdout).map((document) => document.toJS());
+    const workloads = objects.filter(({ kind }) => kind === "Deployment" || kind === "DaemonSet");
+    expect(workloads.map(({ metadata }) => metadata.name).toSorted()).toEqual(
+      [...processNames, "collector"].toSorted(),
+    );
+    for (const { spec } of workloads) expect(spec.template.spec.nodeSelector["kubernetes.io/arch"]).toBe("amd64");
+    const collector = workloads.find(({ kind }) => kind === "DaemonSet");
+    expect(collector.spec.template.spec.nodeSelector["kubernetes.io/os"]).toBe("linux");
   });
 
   test("builds a gateway of previews that runs as the facade does, with the settings and image of the overlay", async () => {

@@ -215,6 +215,7 @@ state = "${at("run")}"
       makeIPTablesUtilChains: false,
       podLogsDir: o.podLogs ?? files.podLogs,
       resolvConf: at("resolv.conf"),
+      // As deploy/README.md has nodes set up, unlike a kubelet's defaults: each start of a sandbox is a pull.
       registryPullQPS: 0,
       serializeImagePulls: false,
       eventRecordQPS: 0,
