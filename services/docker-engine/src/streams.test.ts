@@ -1,6 +1,6 @@
 import { Readable } from "node:stream";
 import { expect, test } from "vitest";
-import { finishProgress, readJsonLines } from "./streams.ts";
+import { finishProgress, readJsonLines, readJsonList } from "./streams.ts";
 
 /** Each byte in a chunk of its own. */
 function streamOf(text: string): Readable {
@@ -25,4 +25,21 @@ test("progress that ends well is read to its end, any other throws what the engi
   await finishProgress(streamOf('{"status":"Pulling"}\n{"status":"Done"}\n'));
   const failed = finishProgress(streamOf('{"status":"Pulling"}\n{"errorDetail":{},"error":"manifest unknown"}\n'));
   await expect(failed).rejects.toMatchObject({ message: "manifest unknown", statusCode: 500 });
+});
+
+test("the objects of a list are read whole, whatever is in them, and before the list is over", async () => {
+  const objects = [{ a: "}]{\\" }, {}, { b: { c: ["{", { d: '"€' }] } }, { '\\"': "x" }];
+  const text = JSON.stringify(objects);
+  for (const stream of [streamOf(text), Readable.from([Buffer.from(text)])]) {
+    const read: unknown[] = [];
+    for await (const object of readJsonList(stream)) read.push(object);
+    expect(read).toEqual(objects);
+  }
+  async function* endless() {
+    yield Buffer.from("[{},");
+    for (;;) yield Buffer.alloc(2 ** 20, '{"a":');
+  }
+  const list = readJsonList(endless());
+  expect(await list.next()).toEqual({ done: false, value: {} });
+  await expect(list.next()).rejects.toThrow("an object has more than 16777216 bytes");
 });

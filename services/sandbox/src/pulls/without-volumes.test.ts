@@ -71,7 +71,16 @@ test.each([
   ["has a working directory with a long path", { WorkingDir: "x".repeat(4_096) }],
   ["has much to say of its containers", { Labels: { a: "x".repeat(65_536) } }],
 ])("an image that %s is given to no runtime", (_what, config) => {
-  expect(() => volumesOf(Buffer.from(JSON.stringify({ config })))).toThrow(/the image (has|declares) /);
+  const text = JSON.stringify({ config });
+  expect(() => volumesOf(Buffer.from(text))).toThrow(/the image (has|declares) /);
+  expect(() => withoutVolumes(imageOf(text))).toThrow(/the image (has|declares) /);
   const withVolume = JSON.stringify({ config: { Volumes: { "/data": {} }, ...config } });
   expect(() => withoutVolumes(imageOf(withVolume))).toThrow(/the image (has|declares) /);
+});
+
+test("a config is too large with all that engines read as parts of it", () => {
+  const labels = { Labels: { a: "x".repeat(40_000) } };
+  expect(volumesOf(Buffer.from(JSON.stringify({ config: labels })))).toEqual([]);
+  const text = JSON.stringify({ config: labels, Config: labels });
+  expect(() => volumesOf(Buffer.from(text))).toThrow("of more than 65536 bytes");
 });

@@ -20,6 +20,7 @@ interface Document {
  * and its config have new digests. Throws what `volumesOf` throws.
  */
 export function withoutVolumes(image: ImageDocuments): ImageDocuments {
+  const paths = JSON.stringify(volumesOf(image.config.content));
   const text = Buffer.from(image.config.content).toString();
   // Engines read keys in any letter case.
   let hasVolumes = false;
@@ -34,7 +35,6 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
     if (!hasVolumes || !isObject(kept)) return kept;
     // Engines merge what keys have that differ in letter case alone.
     const { Labels: labels } = kept;
-    const paths = JSON.stringify(volumesOf(image.config.content));
     return { ...kept, Labels: { ...(isObject(labels) && labels), [volumesLabel]: paths } };
   });
   if (!hasVolumes) return image;
@@ -58,16 +58,17 @@ export function volumesOf(config: Uint8Array): string[] {
   const paths: string[] = [];
   const command: unknown[] = [];
   const folders: unknown[] = [];
+  let bytes = 0;
   mapKeys(JSON.parse(Buffer.from(config).toString()), "config", (settings) => {
-    if (Buffer.byteLength(JSON.stringify(settings) ?? "") > maxConfigBytes) {
-      throw configTooLarge();
-    }
+    // Engines merge what is there in several letter cases.
+    bytes += Buffer.byteLength(JSON.stringify(settings));
     mapKeys(settings, "volumes", (volumes) => {
       if (typeof volumes === "object" && volumes !== null) paths.push(...Object.keys(volumes));
     });
     for (const name of ["entrypoint", "cmd"]) mapKeys(settings, name, (value) => command.push(value ?? []));
     mapKeys(settings, "workingdir", (value) => folders.push(value));
   });
+  if (bytes > maxConfigBytes) throw configTooLarge();
   if (paths.length > maxVolumes) throw imageRefused(`declares ${paths.length} volumes; the limit is ${maxVolumes}`);
   if (
     [...paths, ...command.flat().slice(0, 1), ...folders].some((each) => Buffer.byteLength(String(each)) > maxPathBytes)

@@ -1,5 +1,9 @@
-import { expect, test } from "vitest";
-import { explainPullFailure } from "./images.docker.ts";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { openEngine } from "@sandgate/docker-engine/client";
+import { test } from "@sandgate/test-support/test";
+import { expect } from "vitest";
+import { createDockerImages, explainPullFailure } from "./images.docker.ts";
 
 /** As the client reports what the engine answered. */
 function answered(message: string, statusCode = 500): Error {
@@ -27,4 +31,20 @@ test.each([
 test("takes no answer at all for an engine out of reach", () => {
   const error = Object.assign(new Error("connect ENOENT /var/run/docker.sock"), { code: "ENOENT" });
   expect(explainPullFailure(error, "r.test")).toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+});
+
+test("lists images, with their labels left out", async ({ folder }) => {
+  const socket = join(folder, "engine.sock");
+  const images = [
+    { Id: "sha256:1", RepoDigests: ["r.test/a@sha256:0"], Size: 7, Labels: { a: "x".repeat(1_000_000) } },
+    { Id: "sha256:2", RepoDigests: null, Size: 8 },
+  ];
+  await using server = createServer(({ url }, response) =>
+    response.end(JSON.stringify(url?.includes("/images/json") ? images : [{ ImageID: "sha256:1" }])),
+  );
+  await new Promise<void>((resolve) => server.listen(socket, resolve));
+  expect(await createDockerImages(openEngine(`docker://${socket}`)).list()).toEqual([
+    { id: "sha256:1", names: ["r.test/a@sha256:0"], sizeBytes: 7, isUsed: true },
+    { id: "sha256:2", names: [], sizeBytes: 8, isUsed: false },
+  ]);
 });

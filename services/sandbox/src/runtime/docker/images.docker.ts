@@ -1,4 +1,4 @@
-import { callEngine, type Engine, inspectImage } from "@sandgate/docker-engine/client";
+import { callEngine, type Engine, inspectImage, openImageList } from "@sandgate/docker-engine/client";
 import {
   engineMessageOf,
   ignoreStatus,
@@ -6,9 +6,19 @@ import {
   throwUnavailable,
   toRuntimeUnavailable,
 } from "@sandgate/docker-engine/errors";
-import { finishProgress } from "@sandgate/docker-engine/streams";
+import { finishProgress, readJsonList } from "@sandgate/docker-engine/streams";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { ImageStore, PullRequest } from "../images.ts";
+import type { ImageStore, PullRequest, StoredImage } from "../images.ts";
+
+/** Thousands of images with long labels take some seconds. */
+const listTimeoutMs = 60_000;
+
+/** The part of an image in the engine's list that is used (Docker Engine API 1.41). */
+interface ListedImage {
+  Id: string;
+  RepoDigests?: string[] | null;
+  Size: number;
+}
 
 /**
  * The images of a Docker-compatible engine. It skips the registry for a digest that it has, so image-registry
@@ -33,15 +43,15 @@ export function createDockerImages(engine: Engine): ImageStore {
 
     async list() {
       try {
-        const images = await callEngine((abortSignal) => engine.listImages({ abortSignal }));
         const containers = await callEngine((abortSignal) => engine.listContainers({ all: true, abortSignal }));
         const used = new Set(containers.map(({ ImageID: id }) => id));
-        return images.map(({ Id: id, RepoDigests: names, Size: sizeBytes }) => ({
-          id,
-          names: names ?? [],
-          sizeBytes,
-          isUsed: used.has(id),
-        }));
+        const images: StoredImage[] = [];
+        const list = await openImageList(engine, AbortSignal.timeout(listTimeoutMs));
+        // One at a time: with its labels, which are as long as tenants like, the list may be longer than a string can be.
+        for await (const { Id: id, RepoDigests: names, Size: sizeBytes } of readJsonList<ListedImage>(list)) {
+          images.push({ id, names: names ?? [], sizeBytes, isUsed: used.has(id) });
+        }
+        return images;
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
