@@ -32,10 +32,10 @@ export function openPulls(
   context: Context,
   images: ImageStore | undefined,
   imageRegistry: Client<typeof ImageRegistryService>,
-  { measureAvailable }: Pick<DiskSpace, "measureAvailable">,
+  { measureAvailable, shortage }: Pick<DiskSpace, "measureAvailable" | "shortage">,
 ) {
   const { logger, settings, store } = context;
-  const destination = images && openDestination(context, images);
+  const destination = images && openDestination(context, images, shortage);
   const folder = join(settings.data, "pulls");
   const puller = createImagePuller({
     destination,
@@ -75,7 +75,7 @@ export function openPulls(
 }
 
 /** What pulls images onto an engine that has a store of them, and keeps that within its limit. */
-function openDestination({ logger, settings, store }: Context, images: ImageStore) {
+function openDestination({ logger, settings, store }: Context, images: ImageStore, shortage: DiskSpace["shortage"]) {
   const endpoint = createPullEndpoint(settings.pullPort);
   const cache = createImageCache({
     store: images,
@@ -83,6 +83,7 @@ function openDestination({ logger, settings, store }: Context, images: ImageStor
     findWanted: () => findPinnedImages(store.unfinished),
     registryHost: endpoint.listen,
     maxMb: settings.imageCacheMb,
+    shortage,
     logger,
   });
   return { endpoint, cache, store: images };

@@ -174,7 +174,7 @@ export const sandboxSettings = defineSettings({
   imageCacheMb: integer("SANDGATE_IMAGE_CACHE_MB", {
     default: 20_480,
     min: 0,
-    doc: "MB that pulled images may take on the engine, each counted whole. Above that, the least recently used are removed. 0: no limit",
+    doc: "MB that pulled images may take on the engine, each counted whole, and as 16 MB at least. Above that, and while a disk has less free than the reserve, the least recently used are removed. 0: no limit",
   }),
   maxSandboxesInAll: integer("SANDGATE_MAX_SANDBOXES", {
     default: 0,

@@ -6,6 +6,8 @@ import { createImageCache } from "./image-cache.ts";
 const host = "127.0.0.1:5080";
 const hourMs = 3_600_000;
 let engine: Map<string, StoredImage>;
+/** What the disk lacks. */
+let shortage: string | undefined;
 /** As a database keeps them, so longer than a cache lives. */
 let stored: Map<string, Date>;
 let removals: string[];
@@ -39,6 +41,7 @@ function open(o: { maxMb?: number; onRemove?: () => Promise<void> } = {}) {
     findWanted: async () => wanted,
     registryHost: async () => host,
     maxMb: o.maxMb ?? 100,
+    shortage: async () => shortage,
     logger: createLogger({ service: "sandbox", level: "silent" }),
   });
 }
@@ -50,6 +53,7 @@ async function use(id: string, cache: ReturnType<typeof open>): Promise<void> {
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["Date", "performance"] });
+  shortage = undefined;
   [engine, stored, removals, wanted] = [new Map(), new Map(), [], new Set()];
 });
 afterEach(() => {
@@ -75,6 +79,47 @@ test("nothing goes below the limit, or without one", async () => {
     await cache.trim();
   }
   expect(removals).toEqual([]);
+});
+
+test("an image counts as 16 MB at least for each of its names", async () => {
+  const cache = open({ maxMb: 47 });
+  for (const id of ["a", "b"]) await use(id, cache);
+  for (const id of ["a", "b"]) bring(id, { sizeBytes: 0 });
+  await cache.trim();
+  expect(removals).toEqual([]);
+  bring("b", { sizeBytes: 0, names: [nameOf("b"), nameOf("other")] });
+  await cache.trim();
+  expect(removals).toEqual([nameOf("a")]);
+});
+
+test.each([0, 1_000])("while a disk is short, images go that nothing uses, with a limit of %i MB", async (maxMb) => {
+  const cache = open({
+    maxMb,
+    async onRemove() {
+      if (removals.length === 1) shortage = undefined;
+    },
+  });
+  for (const id of ["used", "wanted", "a", "b", "c"]) await use(id, cache);
+  bring("used", { isUsed: true });
+  wanted.add("wanted");
+  shortage = "few inodes are free";
+  await cache.trim();
+  expect(removals).toEqual([nameOf("a"), nameOf("b")]);
+});
+
+test("images are trimmed within a minute of a disk's shortage, else when that is requested", async () => {
+  vi.useFakeTimers({ toFake: ["Date", "performance", "setTimeout", "clearTimeout"] });
+  const cache = open({ maxMb: 0 });
+  for (const id of ["a", "b"]) await use(id, cache);
+  const lists = vi.spyOn(engine, "values");
+  const task = cache.start();
+  await expect.poll(() => lists.mock.calls.length).toBe(1);
+  cache.requestTrim();
+  await expect.poll(() => lists.mock.calls.length).toBe(2);
+  shortage = "few inodes are free";
+  await vi.advanceTimersByTimeAsync(60_000);
+  await expect.poll(() => removals).toEqual([nameOf("a"), nameOf("b")]);
+  await task.stop();
 });
 
 test("images that are used, wanted, being pulled or just pulled stay, and all that we didn't pull", async () => {

@@ -7,6 +7,13 @@ import type { ImageStore } from "../runtime/images.ts";
 
 /** How often a use is stored at most for each image. */
 const resolutionMs = minuteMs;
+/**
+ * As how large an image counts at least, for each of its names: however small, it has its files and its place in the
+ * engine's list.
+ */
+const minBytes = 16 * mebibyte;
+/** How often the disk is looked at. */
+const shortageMs = minuteMs;
 /** An image that was used this recently stays: its container may be about to be created. */
 const idleMs = 10 * minuteMs;
 
@@ -27,11 +34,14 @@ export interface ImageCacheOptions {
   registryHost(): Promise<string>;
   /** MB that pulled images may take; 0: no limit. */
   maxMb: number;
+  /** Describes a disk that has too little free; undefined if there is none. */
+  shortage(): Promise<string | undefined>;
   logger: Logger;
 }
 
 /**
- * The pulled images on the engine. The least recently used ones are removed while all together exceed their limit.
+ * The pulled images on the engine. The least recently used ones are removed while all together exceed their limit, or
+ * a disk is short of space or inodes.
  */
 export interface ImageCache {
   /** Runs work that pulls or uses an image: the image stays meanwhile, and this counts as its last use. */
@@ -39,7 +49,7 @@ export interface ImageCache {
   /** Has images trimmed soon. */
   requestTrim(): void;
   trim(): Promise<void>;
-  /** Trims now, every hour, and when requested. */
+  /** Trims now, every hour, when requested, and within a minute when a disk is short. */
   start(): PeriodicTask;
 }
 
@@ -49,6 +59,8 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
   const known = new Map<string, { usedAt: number; storedAt: number; holders: number }>();
   const removing = new Map<string, Promise<boolean>>();
   const wakeup = createWakeup();
+  /** By the monotonic clock. */
+  let trimAt = -Infinity;
 
   function useOf(name: string) {
     const use = known.get(name) ?? { usedAt: -Infinity, storedAt: -Infinity, holders: 0 };
@@ -97,6 +109,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     return ours
       .map((image) => ({
         ...image,
+        countedBytes: Math.max(image.sizeBytes, image.names.length * minBytes),
         usedAt: Math.max(...image.names.map((name) => uses.get(name) ?? now)),
       }))
       .sort((one, other) => one.usedAt - other.usedAt);
@@ -104,19 +117,19 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
 
   async function trim(): Promise<void> {
     const images = await listOurs();
-    const maxBytes = o.maxMb * mebibyte;
-    let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-    if (o.maxMb === 0 || bytes <= maxBytes) return;
+    let bytes = images.reduce((sum, { countedBytes }) => sum + countedBytes, 0);
+    const isTooMuch = async () => (o.maxMb > 0 && bytes > o.maxMb * mebibyte) || (await o.shortage()) !== undefined;
+    if (!(await isTooMuch())) return;
     const wanted = await o.findWanted();
-    for (const { id, names, sizeBytes, usedAt } of images) {
-      if (bytes <= maxBytes) return;
+    for (const { id, names, sizeBytes, countedBytes, usedAt } of images) {
       if (wanted.has(id) || Date.now() - usedAt < idleMs) continue;
+      if (!(await isTooMuch())) return;
       const removed = await Promise.all(names.map(remove)).catch((error: unknown) => {
         o.logger.warn({ err: error, names }, "an image can't be removed; will retry");
         return [false];
       });
       if (removed.includes(false)) continue;
-      bytes -= sizeBytes;
+      bytes -= countedBytes;
       o.logger.info({ names, sizeBytes }, "an image that was not used for long was removed");
       await forget(names);
     }
@@ -136,7 +149,10 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
         use.holders -= 1;
       }
     },
-    requestTrim: wakeup.wake,
+    requestTrim() {
+      trimAt = -Infinity;
+      wakeup.wake();
+    },
     trim,
     start: () =>
       startPeriodicTask({
@@ -144,8 +160,14 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
         everyMs: 1_000,
         logger: o.logger,
         async work(signal) {
-          await trim();
-          await wakeup.wait(hourMs, signal);
+          if (monotonicMs() >= trimAt || (await o.shortage()) !== undefined) {
+            trimAt = monotonicMs() + hourMs;
+            await trim().catch((error: unknown) => {
+              trimAt = -Infinity;
+              throw error;
+            });
+          }
+          await wakeup.wait(shortageMs, signal);
         },
       }),
   };
