@@ -1,8 +1,7 @@
 import { posix } from "node:path";
 import { pipeline, Readable } from "node:stream";
 import { createGunzip, createGzip } from "node:zlib";
-import { Busboy } from "@fastify/busboy";
-import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { invalid } from "@sandgate/kit/base/domain-error";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";
 import type { FastifyRequest } from "fastify";
 import { type Static, Type } from "typebox";
@@ -20,9 +19,9 @@ import { toParts } from "../../resources/files/uploads.ts";
 import { sayFileError } from "../errors.ts";
 import { contentTypeOf } from "./calls.ts";
 import type { Folders, Place } from "./folders.ts";
+import { type Written, writeForm } from "./forms.ts";
 
 const { method: rpc } = FileService;
-const maxParts = 1_000;
 const chunkBytes = 128 * 1024;
 
 const FileQuery = Type.Object({
@@ -32,12 +31,6 @@ const FileQuery = Type.Object({
   signature_expiration: Type.Optional(Type.String({ maxLength: 20 })),
 });
 type Query = Static<typeof FileQuery>;
-
-interface Written {
-  name: string;
-  type: "file";
-  path: string;
-}
 
 /** The contents of files: envd's `/files`. */
 export async function addContentRoutes(
@@ -92,7 +85,7 @@ export async function addContentRoutes(
             writeFile(request, path, content, failing);
           const type = contentTypeOf(request.raw.rawHeaders);
           const body = isZippedBody(request) ? unzip(chunks) : chunks;
-          if (/^multipart\/form-data\b/i.test(type)) return readParts(type, body, request.query.path, write);
+          if (/^multipart\/form-data\b/i.test(type)) return writeForm(type, body, request.query.path, write);
           if (!/^application\/octet-stream\b/i.test(type)) {
             throw invalid("header.content-type", "must be multipart/form-data or application/octet-stream");
           }
@@ -124,56 +117,6 @@ export async function addContentRoutes(
 function pathOf({ query }: FastifyRequest): string {
   const { path = "" }: Query = Object(query);
   return path;
-}
-
-/** Writes the files of a form, one after the other. The name of each is its path, unless there is one in the query. */
-async function readParts(
-  type: string,
-  chunks: AsyncIterable<Uint8Array>,
-  path: string | undefined,
-  write: (path: string, content: AsyncIterable<Uint8Array>) => Promise<Written>,
-): Promise<Written[]> {
-  const written: Written[] = [];
-  const contents: Readable[] = [];
-  let writing: Promise<unknown> = Promise.resolve();
-  const form = openForm(type);
-  // Otherwise the form would end a file that is cut off as if it were whole.
-  form.on("error", (error: Error) => {
-    for (const content of contents) content.destroy(error);
-  });
-  form.on("file", (_field, content, name) => {
-    contents.push(content);
-    // It may fail before anybody reads it.
-    content.on("error", () => undefined);
-    writing = writing.then(async () => void written.push(await write(path ?? name ?? "", content)));
-    // What is left of one that could not be written.
-    writing.catch((error: Error) => form.destroy(error));
-  });
-  for (const limit of ["partsLimit", "filesLimit", "fieldsLimit"]) {
-    form.on(limit, () => form.destroy(invalid("body", `must have ${maxParts} parts or fewer`)));
-  }
-  await new Promise<void>((done, fail) => {
-    pipeline(Readable.from(chunks), form, (error) => (error ? fail(error) : done()));
-  }).catch((error: unknown) => {
-    throw error instanceof DomainError ? error : invalid("body", "must be a complete multipart/form-data body");
-  });
-  await writing;
-  if (written.length === 0) throw invalid("body", "has no file");
-  return written;
-}
-
-function openForm(type: string): InstanceType<typeof Busboy> {
-  try {
-    return new Busboy({
-      headers: { "content-type": type },
-      preservePath: true,
-      // As E2B has it: a part of this name is a file, though it doesn't say what it is called.
-      isPartAFile: (field, _type, name) => name !== undefined || field === "file",
-      limits: { parts: maxParts, fieldSize: 1024, headerPairs: 100 },
-    });
-  } catch {
-    throw invalid("header.content-type", "must name the boundary of the parts");
-  }
 }
 
 /** What is kept of a file here is its content alone. */
