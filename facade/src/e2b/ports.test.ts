@@ -1,6 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { type ClientRequest, request } from "node:http";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { openTestPlatform, sandboxMessage, type TestPlatform, userId, workspaceId } from "../test-platform.ts";
 import { createNames } from "./names.ts";
@@ -19,12 +21,27 @@ let platform: TestPlatform;
 let url: string;
 let host: string;
 let isClosed: boolean;
+/** Whether workspace doesn't answer. */
+let isAway: boolean;
+/** Whether the account of the sandbox's creator is disabled. */
+let isDisabled: boolean;
 
 beforeEach(async () => {
   isClosed = false;
+  isAway = false;
+  isDisabled = false;
   platform = await openTestPlatform({
     env: { SANDGATE_E2B_DOMAIN: "e2b.test" },
     handlers: {
+      identity: {
+        batchGetUsers: ({ userIds }) => ({ users: userIds.map((id) => ({ id, disabled: isDisabled })) }),
+      },
+      workspace: {
+        getMembership() {
+          if (isAway) throw new DomainError("UPSTREAM_ERROR", "workspace does not answer");
+          return { workspaceExists: true, role: Role.MEMBER };
+        },
+      },
       sandbox: {
         deriveKeys: () => ({ keys }),
         getSandboxWorkspace: () => ({ workspaceId, createdBy: userId }),
@@ -71,4 +88,39 @@ test("an open WebSocket doesn't hold up the end of the facade", async () => {
   await once(socket.resume(), "close");
   vi.useRealTimers();
   await closed;
+});
+
+const openSocket = async () => {
+  const [, socket] = await once(send({ connection: "Upgrade", upgrade: "websocket" }), "upgrade");
+  return socket.resume();
+};
+
+test("an open WebSocket outlasts half a minute in which access can't be checked, but not more than that", async () => {
+  vi.useFakeTimers({ toFake: ["setInterval", "clearInterval", "performance"] });
+  const socket = await openSocket();
+  isAway = true;
+  let seconds = 0;
+  const pass = async () => {
+    await vi.advanceTimersByTimeAsync(1_000);
+    seconds++;
+    return socket.closed;
+  };
+  await expect.poll(pass, { interval: 20 }).toBe(true);
+  expect(seconds).toBeGreaterThan(30);
+});
+
+test("once its creator's account is disabled, a sandbox's ports answer nobody, and what is open ends", async () => {
+  const socket = await openSocket();
+  const closed = once(socket, "close");
+  isDisabled = true;
+  await closed;
+  const [refused] = await once(send(), "response");
+  expect(refused.resume().statusCode).toBe(502);
+  isDisabled = false;
+  // What was found is remembered for a second.
+  const ask = async () => {
+    const [answered] = await once(send(), "response");
+    return answered.resume().statusCode;
+  };
+  await expect.poll(ask).toBe(200);
 });

@@ -8,6 +8,7 @@ import type { App } from "../pipeline/base/app.ts";
 import { addressOf } from "../pipeline/base/request-context.ts";
 import type { ErrorAnswer } from "../pipeline/base/route-rules.ts";
 import { createLocalRateLimiter } from "../pipeline/limits/rate-limiter.local.ts";
+import { recheck } from "../pipeline/live/rechecks.ts";
 import { present } from "../pipeline/messages/contract.ts";
 import { type ProxyTarget, proxyRequest, proxyUpgrade } from "../pipeline/proxy/http-proxy.ts";
 import { openPortStream } from "../pipeline/proxy/port-stream.ts";
@@ -26,8 +27,8 @@ const tokenHeader = "e2b-traffic-access-token";
 /** As previews have them. */
 const requestsPerSecond = 200;
 const maxConnections = 256;
-/** How often it is checked that an open request may stay so. */
-const recheckMs = 1_000;
+/** How long it is remembered what opens a sandbox's ports, and whether its creator's account is open. */
+const rememberedMs = 1_000;
 
 /** What listens on the ports of sandboxes, for everybody who knows a sandbox's name or has its token. */
 export async function portRoutes(
@@ -37,14 +38,23 @@ export async function portRoutes(
   const { clients, names, places, scope, publicUrl } = context;
   const limiter = createLocalRateLimiter({ windowMs: 1_000 });
   const connections = new Map<string, number>();
-  const privates = new LoadingCache<boolean>({ maxAgeMs: recheckMs });
+  const privates = new LoadingCache<boolean>({ maxAgeMs: rememberedMs });
+  const accounts = new LoadingCache<boolean>({ maxAgeMs: rememberedMs });
   const draining = new AbortController();
   app.addHook("preClose", async () => draining.abort(new DomainError("DRAINING", "The server is shutting down.")));
   leaveBodies(app);
 
-  /** The sandbox's creator, with whose membership its ports are open. Throws SANDBOX_NOT_FOUND. */
+  function hasOpenAccount(id: string, requestId: string): Promise<boolean> {
+    return accounts.get(id, async () => {
+      const { users } = await clients.identity.batchGetUsers({ userIds: [id] }, asFacade({ requestId }));
+      return users.some(({ disabled }) => !disabled);
+    });
+  }
+
+  /** The sandbox's creator, with whose membership and account its ports are open. Throws SANDBOX_NOT_FOUND. */
   async function findCaller(sandboxId: string, requestId: string) {
     const { workspaceId, createdBy: id } = await places.ofSandbox(sandboxId, requestId);
+    if (!(await hasOpenAccount(id, requestId))) throw noSuchSandbox();
     const user = { id, credential: "api_token" as const, credentialId: sandboxId, operator: false };
     const within = { inPath: false, least: Role.MEMBER, requestId };
     return scope.enter({ user }, workspaceId, within).catch((error: unknown) => {
@@ -86,9 +96,10 @@ export async function portRoutes(
     }
     connections.set(sandboxId, open + 1);
     const ended = new AbortController();
-    const recheck = setInterval(() => {
-      findCaller(sandboxId, request.id).catch((error: unknown) => isRefusal(error) && ended.abort(error));
-    }, recheckMs);
+    const stopChecks = recheck(
+      () => findCaller(sandboxId, request.id),
+      (reason) => ended.abort(reason),
+    );
     try {
       const call = (signal: AbortSignal | undefined) =>
         asFacade({ requestId: request.id, user: caller, signal, timeoutMs: 0 });
@@ -113,7 +124,7 @@ export async function portRoutes(
       };
       await (isUpgrade ? proxyUpgrade : proxyRequest)(request.raw, reply.raw, target);
     } finally {
-      clearInterval(recheck);
+      stopChecks();
       const left = (connections.get(sandboxId) ?? 1) - 1;
       if (left > 0) connections.set(sandboxId, left);
       else connections.delete(sandboxId);
@@ -141,8 +152,4 @@ function sayPortError(error: DomainError, { raw }: FastifyRequest): ErrorAnswer 
     return sayUnreachable(name, "The sandbox is running but port is not open");
   }
   return sayControlError(error);
-}
-
-function isRefusal(error: unknown): boolean {
-  return error instanceof DomainError && isGone(error);
 }

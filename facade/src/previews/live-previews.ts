@@ -6,7 +6,7 @@ import { asFacade } from "@sandgate/kit/rpc/context";
 import type { Preview } from "@sandgate/proto/sandbox/v1/previews";
 import type { WorkspaceScope } from "../pipeline/admission/workspace-scope.ts";
 import type { Clients } from "../pipeline/base/clients.ts";
-import { uncheckedMs } from "../pipeline/live/live-requests.ts";
+import { uncheckedMs } from "../pipeline/live/rechecks.ts";
 import { present } from "../pipeline/messages/contract.ts";
 import { noSuchPreview } from "./access.ts";
 

@@ -1,21 +1,13 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
-import { monotonicMs } from "@sandgate/kit/base/time";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { signedInOf } from "../base/request-context.ts";
 import type { SlotLimit, Slots } from "../limits/slots.ts";
+import { recheck } from "./rechecks.ts";
 
 /** How many waits, streams and WebSockets each session or API token may have open. */
 const maxPerCredential = 100;
 /** How many a user may have open with all of them together. */
 const maxPerUser = 200;
-/** How often an open one checks that its caller still has access. */
-const recheckMs = 1_000;
-/**
- * How long one stays open while its caller's access can't be checked, since identity or workspace doesn't answer. It
- * outlasts the election of a database and the restart of a process.
- */
-export const uncheckedMs = 30_000;
 
 /** A request that lasts: a wait, a stream or a WebSocket. */
 export interface LiveRequest {
@@ -97,18 +89,7 @@ export function createLiveRequests(o: {
       // The response's close event, unlike the request's, comes only when the client is gone or everything was sent.
       reply.raw.once("close", leave);
       const checkAccess = () => o.checkAccess(request);
-      let checkedAtMs = monotonicMs();
-      const checkAgain = async () => {
-        const askedAtMs = monotonicMs();
-        try {
-          await checkAccess();
-          checkedAtMs = askedAtMs;
-        } catch (error) {
-          if (isRefusal(error)) end(error);
-          else if (askedAtMs - checkedAtMs > uncheckedMs) end(unchecked(error));
-        }
-      };
-      const recheck = setInterval(() => void checkAgain(), recheckMs);
+      const stopChecks = recheck(checkAccess, end);
       return {
         signal: controller.signal,
         get endedBy() {
@@ -117,7 +98,7 @@ export function createLiveRequests(o: {
         checkAccess,
         close() {
           if (!open.delete(end)) return;
-          clearInterval(recheck);
+          stopChecks();
           reply.raw.off("close", leave);
           controller.abort();
           releaseSlots();
@@ -147,15 +128,6 @@ export function createLiveRequests(o: {
 
 function drained(): DomainError {
   return new DomainError("DRAINING", "The server is shutting down.");
-}
-
-function unchecked(cause: unknown): DomainError {
-  return new DomainError("UPSTREAM_ERROR", "Whether you still have access can't be checked at the moment.", { cause });
-}
-
-/** Whether an error says that the caller has no access. That a service can't be reached doesn't. */
-function isRefusal(error: unknown): error is DomainError {
-  return error instanceof DomainError && publicErrors[toPublicReason(error.reason)].status < 500;
 }
 
 function tooManyOpen({ limit }: SlotLimit, isOfUser: boolean): DomainError {
