@@ -90,6 +90,9 @@ describe.runIf(isAvailable)("E2B's SDKs, unmodified", () => {
       ["a", "file"],
       ["b", "file"],
     ]);
+    await sandbox.commands.run("ln -s loop /tmp/many/loop; ln -s a/below /tmp/many/through");
+    expect((await files.list("/tmp/many")).map(({ name }) => name)).toEqual(["a", "b"]);
+    expect(await files.exists("/tmp/many/loop")).toBe(true);
     expect((await files.list("/root", { depth: 2 })).map(({ path }) => path)).toContain("/root/notes/one.txt");
     expect(await files.makeDir("/tmp/x/y/z")).toBe(true);
     expect(await files.makeDir("/tmp/x/y/z")).toBe(false);

@@ -42,6 +42,8 @@ const maxListed = 20_000;
 const maxDepth = 100;
 /** With the longest path that there may be, in base64url. */
 const maxWatcherIdLength = 6_000;
+/** Why a link can't be followed, besides that there is nothing at its end. */
+const errnosOfLinks: readonly string[] = ["EACCES", "ELOOP", "ENAMETOOLONG", "ENOTDIR"];
 
 /** Files and folders as E2B's envd has them. */
 export function createFileHandlers(o: {
@@ -61,7 +63,9 @@ export function createFileHandlers(o: {
     if (entry.type !== EntryType.SYMLINK) return toEntryInfo(entry);
     const leadsTo = await files
       .getEntry({ ...place, path: entry.path, follow: true }, optionsFor(context))
-      .catch(orNone);
+      .catch((error: unknown) => {
+        if (!leadsNowhere(error)) throw error;
+      });
     return toEntryInfo(entry, leadsTo?.entry);
   }
 
@@ -213,6 +217,11 @@ function readWatcherId(given: string): { watcherId: string; folder: string } {
   const [watcherId = "", folder = ""] = given.length > maxWatcherIdLength ? [] : given.split(".");
   if (!/^\w{1,64}$/.test(watcherId)) throw new ConnectError("there is no such watcher", Code.NotFound);
   return { watcherId, folder: Buffer.from(folder, "base64url").toString() };
+}
+
+function leadsNowhere(error: unknown): boolean {
+  if (hasReason(error, "NOT_FOUND")) return true;
+  return hasReason(error, "CONFLICT") && error.errno !== undefined && errnosOfLinks.includes(error.errno);
 }
 
 function orNone(error: unknown): undefined {

@@ -106,6 +106,7 @@ export function createProcessHandlers(o: {
     for await (const { event } of events) {
       if (event.case === "start") yield { event: { case: "start", value: { pid: event.value.pid } } };
       if (event.case === "output") yield { event: { case: "data", value: { output: toOutput(event.value) } } };
+      if (event.case === "gapBytes") throw new ConnectError("output was lost: it was not read in time", Code.DataLoss);
       if (event.case !== "exit") continue;
       if (event.value.timedOut) throw new ConnectError("the process ran for as long as it may", Code.DeadlineExceeded);
       yield { event: { case: "end", value: toEnd(event.value) } };
@@ -174,7 +175,7 @@ export function createProcessHandlers(o: {
         { sandbox: call.sandbox, processId, after, follow: true },
         optionsFor(context, { timeoutMs: 0 }),
       );
-      for await (const event of withPings(toEvents(eventsOf(output)), call)) yield { event };
+      for await (const event of withPings(toEvents(fromNowOn(output)), call)) yield { event };
     },
 
     async update({ process: selector, pty }, context) {
@@ -225,8 +226,14 @@ function withPings(events: AsyncGenerator<Event>, call: EnvdCall): AsyncGenerato
   return keepAlive(events, pingMsOf(call), () => ({ event: { case: "keepalive", value: {} } }));
 }
 
-async function* eventsOf(messages: AsyncIterable<{ event?: OutputEvent | undefined }>): AsyncGenerator<OutputEvent> {
-  for await (const { event } of messages) if (event) yield event;
+/** Of output that came before it is first read, none is missed. */
+async function* fromNowOn(messages: AsyncIterable<{ event?: OutputEvent | undefined }>): AsyncGenerator<OutputEvent> {
+  let begun = false;
+  for await (const { event } of messages) {
+    if (!event || (!begun && event.event.case === "gapBytes")) continue;
+    begun = true;
+    yield event;
+  }
 }
 
 function toCommand(
