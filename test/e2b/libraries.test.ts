@@ -6,11 +6,11 @@ import { promisify } from "node:util";
 import { probeEngine } from "@sandgate/test-support/images";
 import { installOnce } from "@sandgate/test-support/install";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openProgramHost, type ProgramHost } from "./program.ts";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import { domain, openProgramHost, type ProgramHost } from "./program.ts";
 
-/** What others have built on E2B's SDK, each as its users install it. */
-const packages = ["@computesdk/e2b@1.7.52", "@e2b/code-interpreter@2.8.0"];
+/** What others have built on E2B's SDK, each as its users install it, and an SDK that connects in another way. */
+const packages = ["@computesdk/e2b@1.7.52", "@e2b/code-interpreter@2.8.0", "older-e2b@npm:e2b@2.5.0"];
 const folder = join(
   import.meta.dirname,
   "../../node_modules/.cache",
@@ -27,7 +27,7 @@ const installPackages = () =>
 
 const isHere = (await requireServer("docker", probeEngine)) && (await requireServer("npm", installPackages));
 
-describe.runIf(isHere)("packages on top of e2b, unmodified", () => {
+describe.runIf(isHere)("packages on top of e2b, and an older one of it, unmodified", () => {
   let host: ProgramHost;
   const load = createRequire(join(folder, "package.json"));
 
@@ -67,4 +67,32 @@ describe.runIf(isHere)("packages on top of e2b, unmodified", () => {
     await expect(sandbox.runCode("1 + 1")).rejects.toThrow();
     expect(await sandbox.kill()).toBe(true);
   });
+
+  test("e2b 2.5 creates, connects, runs and writes, and doesn't find what has ended", async () => {
+    onTestFinished(() => void vi.unstubAllGlobals());
+    vi.stubGlobal("fetch", openByDomain(host.platform.url));
+    const { NotFoundError, Sandbox } = load("older-e2b");
+    const { sandboxId } = await Sandbox.create("base", { envs: { COLOUR: "blue" } });
+    const sandbox = await Sandbox.connect(sandboxId);
+    expect(await sandbox.commands.run("echo $COLOUR")).toMatchObject({ stdout: "blue\n", exitCode: 0 });
+    await sandbox.files.write("file", "text");
+    expect(await sandbox.files.read("file")).toBe("text");
+    expect(sandbox.getHost(3000)).toBe(`3000-${sandboxId}.e2b.test`);
+    await sandbox.kill();
+    await expect(Sandbox.connect(sandboxId)).rejects.toBeInstanceOf(NotFoundError);
+  });
 });
+
+/** In place of a name server and a certificate of the domain, which SDKs before E2B_SANDBOX_URL rely on. */
+function openByDomain(platformUrl: string): typeof fetch {
+  const open = fetch;
+  return (input, init) => {
+    const request = new Request(input, init);
+    const { host, pathname, search } = new URL(request.url);
+    const [port, sandboxId] = host.replace(`.${domain}`, "").split("-");
+    if (port !== "49983" || sandboxId === undefined) return open(request);
+    const moved = new Request(`${platformUrl}/e2b/envd${pathname}${search}`, request);
+    moved.headers.set("e2b-sandbox-id", sandboxId);
+    return open(moved);
+  };
+}

@@ -183,7 +183,9 @@ describe.runIf(await requireServer("docker", probeEngine))("programs written for
     expect(invalid.headers.get("should-retry")).toBe("false");
     expect(await invalid.json()).toEqual({ code: 400, message: expect.stringContaining("timeout") });
     const limited = await host.operator.registerImage(await makeImage(), { name: "limited", ttl_seconds: 120 });
-    const short = await client.create({ templateID: limited, timeout: 60 });
+    const tooLong = await control("POST", "/sandboxes", { templateID: limited, timeout: 600 });
+    expect(await tooLong.json()).toEqual({ code: 400, message: expect.stringContaining("body.timeout must be 120") });
+    const short = await client.create({ templateID: limited });
     const conflict = await control("POST", `/sandboxes/${short.sandboxID}/timeout`, { timeout: 600 });
     expect(conflict.status).toBe(409);
     expect(await conflict.json()).toEqual({ code: 409, message: expect.any(String) });

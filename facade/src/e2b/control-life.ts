@@ -1,14 +1,13 @@
+import { hash } from "node:crypto";
 import { DomainError, hasReason, type Violation } from "@sandgate/kit/base/domain-error";
-import { requirePermission } from "@sandgate/kit/rpc/access";
-import { Permission } from "@sandgate/proto/common/v1/access";
 import { type Sandbox, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import type { FastifyRequest } from "fastify";
 import type { App } from "../pipeline/base/app.ts";
-import { callFor, signedInOf } from "../pipeline/base/request-context.ts";
+import { callFor } from "../pipeline/base/request-context.ts";
 import type { LiveRequest } from "../pipeline/live/live-requests.ts";
 import { present } from "../pipeline/messages/contract.ts";
 import { requireReady } from "../resources/sandboxes/require-ready.ts";
-import { type Control, controlRules, requireRunning } from "./control.ts";
+import { type Control, controlRules, requireRunning, requireUse } from "./control.ts";
 import { privateLabel } from "./control-mapping.ts";
 import { ConnectBody, CreateBody, SandboxParams, TimeoutBody } from "./control-schemas.ts";
 import { isGone } from "./errors.ts";
@@ -23,10 +22,42 @@ const waitSeconds = 60;
 /** How much longer than the wait itself the call may take. */
 const waitGraceMs = 5_000;
 
+/** What is provisioned, apart from how long it lives. */
+interface Order {
+  image: string;
+  orDefault: boolean;
+  labels: Record<string, string>;
+  env: Record<string, string>;
+}
+
+/** What programs call the fields of an order. */
+const fieldsOfOrder: Readonly<Record<string, string>> = {
+  env: "envVars",
+  image: "templateID",
+  labels: "metadata",
+  ttl_seconds: "timeout",
+};
+
 /** Creation and life of sandboxes. */
 export function addLifeRoutes(app: App, control: Control): void {
   const { live, logger, idOf, open } = control;
   const { sandbox } = control.clients;
+
+  /** Accepts a sandbox with the usual time-out if none is given, or the image's where that is shorter. */
+  async function provision(request: FastifyRequest, order: Order, timeout: number | undefined): Promise<Sandbox> {
+    const send = async (ttl: { ttlSeconds?: number }, o: { idempotencyKey?: string } = {}) => {
+      const { sandbox: accepted } = await sandbox.provisionSandbox({ ...order, ...ttl }, callFor(request, o));
+      return present(accepted);
+    };
+    try {
+      return await send({ ttlSeconds: timeout ?? defaultTimeoutSeconds });
+    } catch (error) {
+      if (timeout !== undefined || !isBeyondImage(error)) throw error;
+      const { "idempotency-key": key } = request.headers;
+      // Under the same key the first order would be refused as another one when both are sent again.
+      return send({}, typeof key === "string" ? { idempotencyKey: hash("sha256", key) } : {});
+    }
+  }
 
   /** Waits until a sandbox is ready that was provisioned just now. */
   async function awaitReady(request: FastifyRequest, { id }: Sandbox, { signal }: LiveRequest): Promise<Sandbox> {
@@ -61,18 +92,20 @@ export function addLifeRoutes(app: App, control: Control): void {
         schema: { hide: true, body: CreateBody },
       },
       async (request, reply) => {
-        requirePermission(signedInOf(request).user, { permission: Permission.USE, anyPermission: false });
-        const { templateID: image, timeout: ttlSeconds = defaultTimeoutSeconds, envVars, network } = request.body;
+        requireUse(request);
+        const { templateID: image, timeout, envVars, network } = request.body;
         const isPrivate = network?.allowPublicTraffic === false;
         const metadata = { ...request.body.metadata, ...(isPrivate && { [privateLabel]: "true" }) };
         const create = async (opened: LiveRequest) => {
-          const order = { image, orDefault: image === base, ttlSeconds, labels: metadata, env: envVars ?? {} };
-          const { sandbox: accepted } = await sandbox.provisionSandbox(order, callFor(request));
+          const order = { image, orDefault: image === base, labels: metadata, env: envVars ?? {} };
+          const accepted = await provision(request, order, timeout).catch((error: unknown) => {
+            throw inFieldsOfBody(error);
+          });
           try {
-            return await awaitReady(request, present(accepted), opened);
+            return await awaitReady(request, accepted, opened);
           } catch (error) {
             // Whoever sent a key may ask for the same sandbox again.
-            if (request.headers["idempotency-key"] === undefined) await abandon(request, present(accepted));
+            if (request.headers["idempotency-key"] === undefined) await abandon(request, accepted);
             throw hasReason(error, "CONFLICT") ? endedEarly(error) : error;
           }
         };
@@ -90,6 +123,7 @@ export function addLifeRoutes(app: App, control: Control): void {
         schema: { hide: true, params: SandboxParams, body: ConnectBody },
       },
       async (request, reply) => {
+        requireUse(request);
         const { timeout } = request.body;
         const idOrName = await idOf(request);
         const extend = async () => {
@@ -143,8 +177,19 @@ function orGone(error: unknown): unknown {
   return error instanceof DomainError && isGone(error) ? noSuchSandbox() : error;
 }
 
+/** Whether the image allows no end that is so late. */
 function isBeyondImage(error: unknown): boolean {
-  return hasReason(error, "CONFLICT") && error.errno === "ERANGE";
+  if (hasReason(error, "CONFLICT")) return error.errno === "ERANGE";
+  return (
+    hasReason(error, "VALIDATION_ERROR") && error.violations?.some(({ field }) => field === "ttl_seconds") === true
+  );
+}
+
+/** An error of an order, about the fields that the program has sent. */
+function inFieldsOfBody(error: unknown): unknown {
+  if (!hasReason(error, "VALIDATION_ERROR") || !error.violations) return error;
+  const violations = error.violations.map(({ field, issue }) => ({ field: fieldsOfOrder[field] ?? field, issue }));
+  return new DomainError(error.reason, error.message, { violations, hint: error.hint, cause: error });
 }
 
 /** Of a sandbox that was stopped, or whose time was over, before it was ready. */

@@ -39,20 +39,25 @@ export function toListedSandbox(sandbox: Sandbox, name: string, { cpus, diskMb }
   };
 }
 
-/** What a program needs to use a sandbox. */
+/** What a program needs to use a sandbox, besides its name. */
+export interface SandboxAccess {
+  envdAccessToken: string;
+  domain: string;
+}
+
+/** A sandbox that was opened, under its name for E2B's programs. */
 export function toOpenedSandbox(
   sandbox: Sandbox,
-  o: { name: string; accessToken: string; trafficToken: string | undefined; domain: string },
+  { name, trafficToken, ...access }: SandboxAccess & { name: string; trafficToken: string | undefined },
 ) {
   return {
     templateID: sandbox.imageId,
-    sandboxID: o.name,
+    sandboxID: name,
     clientID: clientId,
     ...(sandbox.imageName !== "" && { alias: sandbox.imageName }),
     envdVersion,
-    envdAccessToken: o.accessToken,
-    trafficAccessToken: o.trafficToken ?? null,
-    domain: o.domain,
+    ...access,
+    trafficAccessToken: trafficToken ?? null,
   };
 }
 

@@ -8,9 +8,10 @@ import type { App } from "../pipeline/base/app.ts";
 import { callFor } from "../pipeline/base/request-context.ts";
 import { collectPage } from "../pipeline/messages/pages.ts";
 import { parseMoment, toTimestamp } from "../pipeline/messages/times.ts";
-import { type Control, controlRules, requireRunning } from "./control.ts";
+import { type Control, controlRules, requireRunning, requireUse } from "./control.ts";
 import { fromMetadataFilter, hasExpired, msOf, startOf, toListedSandbox, toMetrics } from "./control-mapping.ts";
 import { AliasParams, ListQuery, MetricsQuery, SandboxParams } from "./control-schemas.ts";
+import { noPause, refuseMissing } from "./missing.ts";
 
 const { method: rpc } = SandboxService;
 const defaultListed = 100;
@@ -49,6 +50,8 @@ export function addReadRoutes(app: App, control: Control): void {
         schema: { hide: true, querystring: ListQuery },
       },
       async (request, reply) => {
+        // The names of sandboxes are all that is needed to reach their ports.
+        if (control.isPublic) requireUse(request);
         const { limit = defaultListed, nextToken } = request.query;
         const all = await listRunning(request, request.query);
         const begin = nextToken === undefined ? 0 : await indexAfter(all, nextToken, request.query.order);
@@ -82,7 +85,21 @@ export function addReadRoutes(app: App, control: Control): void {
     },
     async (request) => {
       const found = await find(request);
-      return toListedSandbox(found, request.params.sandbox_name, await findLimits());
+      const access = await control.accessTo(request, found);
+      return { ...toListedSandbox(found, request.params.sandbox_name, await findLimits()), ...access };
+    },
+  );
+
+  app.post(
+    "/sandboxes/:sandbox_name/resume",
+    {
+      config: controlRules({ rpc: rpc.getSandbox, audit: "sandbox.read" }),
+      schema: { hide: true, params: SandboxParams },
+    },
+    async (request, reply) => {
+      // SDKs up to 2.5 try it with what they can't connect to, and look for the 404.
+      await find(request);
+      return refuseMissing(reply, noPause);
     },
   );
 

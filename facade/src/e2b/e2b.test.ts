@@ -4,12 +4,16 @@ import { cp, glob, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { encodeEnvelope } from "@connectrpc/connect/protocol";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { Permission } from "@sandgate/proto/common/v1/access";
+import { EntryType } from "@sandgate/proto/helper/v1/file";
+import { OutputStream } from "@sandgate/proto/helper/v1/process";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
   apiToken,
   at,
+  boundApiToken,
   openTestPlatform,
   sandboxMessage,
   type TestPlatform,
@@ -24,14 +28,22 @@ const tokenId = "01900000-0000-7000-8000-0000000000ff";
 const expiresAt = { seconds: BigInt(Math.floor(Date.now() / 1000)) + 300n, nanos: 0 };
 const ready = { ...sandboxMessage(), expiresAt, imageName: "base", labels: { purpose: "tests" } };
 
+const link = { path: Buffer.from("/link"), type: EntryType.SYMLINK, symlinkTarget: Buffer.from("elsewhere") };
+
 let platform: TestPlatform;
 let name: string;
 let accessToken: string;
 let isRevoked = false;
 let isOver = false;
 let isAway = false;
-/** What keeps files from being read and made. */
+/** What keeps files from being read and made, and links from being followed. */
 let obstacle: DomainError | undefined;
+/** The time to live of the image, in seconds. */
+const longest = 120;
+/** The times to live that were asked for, by the key of the request. */
+const ordered = new Map<string, number | undefined>();
+/** What a reader of the output of a process gets: text, or how many bytes are gone. */
+let output: (string | number)[] = [];
 /** What a process has taken of its input. */
 let input = "";
 /** What another replica writes to it at the same moment as this one. */
@@ -75,6 +87,20 @@ beforeAll(async () => {
         getInstallation: () => ({ installationId: "i", cpus: 2, diskMb: 1024 }),
         getSandboxWorkspace: () => ({ workspaceId, createdBy: userId }),
         getSandbox: () => ({ sandbox: isOver ? { ...ready, expiresAt: at } : ready }),
+        provisionSandbox({ ttlSeconds, env }, { requestHeader }) {
+          if (env.LARGE) throw invalid("env", "must have 65536 bytes of names and values or fewer");
+          const idempotencyKey = requestHeader.get("idempotency-key") ?? "none";
+          const isRepeated = idempotencyKey !== "none" && ordered.has(idempotencyKey);
+          if (isRepeated && ordered.get(idempotencyKey) !== ttlSeconds) {
+            throw new DomainError("CONFLICT", "This Idempotency-Key was used for a different request.");
+          }
+          if (ttlSeconds !== undefined && ttlSeconds > longest) {
+            throw invalid("ttl_seconds", `must be ${longest} or less, the time to live of the image`);
+          }
+          ordered.set(idempotencyKey, ttlSeconds);
+          return { sandbox: ready };
+        },
+        waitSandboxes: () => ({ sandboxes: [ready] }),
         listSandboxes() {
           if (isAway) throw new DomainError("UPSTREAM_ERROR", "The engine is away.");
           return { sandboxes: [ready] };
@@ -92,6 +118,15 @@ beforeAll(async () => {
           input += taken + others;
           return { offset: BigInt(input.length), ...(others !== "" && { taken: BigInt(taken.length) }) };
         },
+        async *readOutput() {
+          for (const each of output) {
+            const data = { stream: OutputStream.STDOUT, data: Buffer.from(String(each)) };
+            if (typeof each === "number")
+              yield { event: { event: { case: "gapBytes", value: BigInt(each) } } } as const;
+            else yield { event: { event: { case: "output", value: data } } } as const;
+          }
+          yield { event: { event: { case: "exit", value: {} } } } as const;
+        },
       },
       files: {
         getUser: () => ({ home: "/root", folder: "/" }),
@@ -99,9 +134,14 @@ beforeAll(async () => {
           if (obstacle) throw obstacle;
           yield { part: { case: "start", value: { length: 0n } } } as const;
         },
-        getEntry() {
-          throw obstacle ?? new DomainError("NOT_FOUND", "There is no such file.");
+        getEntry({ path, follow }) {
+          if (obstacle && (follow || String(Buffer.from(path)) !== "/link")) throw obstacle;
+          if (follow || String(Buffer.from(path)) !== "/link") {
+            throw new DomainError("NOT_FOUND", "There is no such file.");
+          }
+          return { entry: link };
         },
+        listEntries: () => ({ entries: [link] }),
         async writeFile(parts) {
           let path = "";
           for await (const { part } of parts) {
@@ -182,7 +222,11 @@ test("a sandbox is shown as E2B shows it, under its own name", async () => {
     diskSizeMB: 1024,
     state: "running",
     metadata: { purpose: "tests" },
+    // What SDKs up to 2.5 take from here.
+    envdAccessToken: accessToken,
+    domain: "e2b.test:8443",
   });
+  expect(shown.json()).not.toHaveProperty("trafficAccessToken");
   expect((await get("/e2b/v2/sandboxes")).json()).toHaveLength(1);
 });
 
@@ -201,9 +245,44 @@ test("an ended sandbox, one by its id or name of ours, and an invented one are a
   for (const each of [sandboxId, "box", "a".repeat(50)]) {
     expect((await get(`/e2b/sandboxes/${each}`)).json()).toEqual(invented);
   }
+  // SDKs up to 2.5 resume what they can't connect to.
+  const resume = async (each: string) => {
+    const url = `/e2b/sandboxes/${each}/resume`;
+    return (
+      await platform.app.inject({ method: "POST", url, headers: key(apiToken), payload: { timeout: 300 } })
+    ).json();
+  };
+  expect(await resume(name)).toMatchObject({ code: 501 });
+  expect(await resume("invented")).toEqual(invented);
   isOver = true;
   expect((await get(`/e2b/sandboxes/${name}`)).json()).toEqual(invented);
+  expect(await resume(name)).toEqual(invented);
   isOver = false;
+});
+
+test("an image that lives for less than the usual time-out limits it, but not a time-out that was asked for", async () => {
+  const create = (payload: object, headers: Record<string, string> = {}) =>
+    platform.app.inject({
+      method: "POST",
+      url: "/e2b/sandboxes",
+      headers: { ...key(apiToken), ...headers },
+      payload: { templateID: "base", ...payload },
+    });
+  expect((await create({})).statusCode).toBe(201);
+  expect([...ordered]).toEqual([["none", undefined]]);
+  // Nor is the same request another one when it comes again.
+  for (let time = 0; time < 2; time++) {
+    expect((await create({}, { "idempotency-key": "one" })).json()).toMatchObject({ sandboxID: name });
+  }
+  expect((await create({ timeout: 100 }, { "idempotency-key": "two" })).statusCode).toBe(201);
+  expect(ordered.get("two")).toBe(100);
+  const refused = await create({ timeout: 300 });
+  expect(refused.json()).toEqual({
+    code: 400,
+    message: "body.timeout must be 120 or less, the time to live of the image.",
+  });
+  const large = await create({ envVars: { LARGE: "x" } });
+  expect(large.json()).toMatchObject({ code: 400, message: expect.stringContaining("body.envVars must have") });
 });
 
 test("only an API token is a key, as it is or in the form of E2B's", async () => {
@@ -278,6 +357,51 @@ test("only of a sandbox that has ended is it said that it is gone", async () => 
   expect(await answers(ended)).toEqual([502, "The sandbox was not found", 502]);
 });
 
+test("a link that can't be followed is shown without a type, and other errors are told", async () => {
+  const call = async (method: string, path: string) => {
+    const answer = await platform.app.inject({
+      method: "POST",
+      url: `/e2b/envd/filesystem.Filesystem/${method}`,
+      headers: { "content-type": "application/json", "e2b-sandbox-id": name, "x-access-token": accessToken },
+      payload: { path },
+    });
+    return answer.json();
+  };
+  const shown = { name: "link", path: "/link", symlinkTarget: "/elsewhere" };
+  for (const errno of ["EACCES", "ELOOP", "ENAMETOOLONG", "ENOTDIR"]) {
+    obstacle = new DomainError("CONFLICT", `The sandbox refused it: ${errno}.`, { errno });
+    const { entry } = await call("Stat", "/link");
+    expect(entry).toMatchObject(shown);
+    expect(entry).not.toHaveProperty("type");
+    expect(await call("ListDir", "/")).toMatchObject({ entries: [shown] });
+  }
+  obstacle = new DomainError("CONFLICT", "32 files are on their way already.", { errno: "EMFILE" });
+  expect(await call("ListDir", "/")).toMatchObject({ code: "resource_exhausted" });
+  obstacle = undefined;
+});
+
+test("output of a process that was lost ends its stream as data that was lost", async () => {
+  const connect = async () => {
+    const message = new TextEncoder().encode(JSON.stringify({ process: { pid: 7 } }));
+    const { rawPayload } = await platform.app.inject({
+      method: "POST",
+      url: "/e2b/envd/process.Process/Connect",
+      headers: { "content-type": "application/connect+json", "e2b-sandbox-id": name, "x-access-token": accessToken },
+      payload: Buffer.from(encodeEnvelope(0, message)),
+    });
+    return rawPayload.toString();
+  };
+  // What is gone before the first of it was told is none that was asked for.
+  output = [5, "first", "second"];
+  expect(await connect()).toContain('"end"');
+  output = [5, "first", 3, "second"];
+  const told = await connect();
+  expect(told).toContain(Buffer.from("first").toString("base64"));
+  expect(told).not.toContain(Buffer.from("second").toString("base64"));
+  expect(told).not.toContain('"end"');
+  expect(told).toContain('"code":"data_loss"');
+});
+
 const sendInput = (text: string) =>
   platform.app.inject({
     method: "POST",
@@ -331,7 +455,7 @@ test("a form that breaks off within a file is refused, and what came of the file
   expect(committed).not.toContain("/cut");
 });
 
-test("a token without the permission is refused, before any service is asked", async () => {
+test("a token without the permission is refused, before any service is asked, also what would open ports", async () => {
   platform.state.tokenPermissions = [Permission.READ];
   await expect
     .poll(async () => (await list({ "e2b-sandbox-id": name, "x-access-token": accessToken })).statusCode)
@@ -344,7 +468,38 @@ test("a token without the permission is refused, before any service is asked", a
   } as const;
   // What a token may do is remembered for a second.
   await expect.poll(async () => (await platform.app.inject(create)).statusCode, { timeout: 10_000 }).toBe(403);
+  expect((await get("/e2b/v2/sandboxes")).statusCode).toBe(403);
+  expect((await get(`/e2b/sandboxes/${name}`)).statusCode).toBe(200);
+  platform.state.tokenPermissions = [Permission.READ, Permission.PROVISION];
+  const connect = () =>
+    platform.app.inject({
+      method: "POST",
+      url: `/e2b/sandboxes/${name}/connect`,
+      headers: key(apiToken),
+      payload: {},
+    });
+  await expect
+    .poll(async () => (await connect()).json())
+    .toMatchObject({ message: expect.stringContaining("the use") });
   platform.state.tokenPermissions = [];
+  await expect.poll(async () => (await get("/e2b/v2/sandboxes")).statusCode).toBe(200);
+});
+
+test("where ports ask for their token, the names of sandboxes are for all who may read", async () => {
+  const closed = await openTestPlatform({
+    env: { SANDGATE_E2B_DOMAIN: "e2b.test", SANDGATE_E2B_PUBLIC: "off" },
+    handlers: {
+      sandbox: {
+        deriveKeys: () => ({ keys }),
+        getInstallation: () => ({ installationId: "i", cpus: 2, diskMb: 1024 }),
+        listSandboxes: () => ({ sandboxes: [ready] }),
+      },
+    },
+  });
+  closed.state.tokenPermissions = [Permission.READ];
+  const listed = await closed.app.inject({ url: "/e2b/v2/sandboxes", headers: key(boundApiToken) });
+  await closed.close();
+  expect(listed.json()).toMatchObject([{ sandboxID: name }]);
 });
 
 test("the access token ends with the API token", async () => {

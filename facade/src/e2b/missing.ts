@@ -1,11 +1,11 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { HTTPMethods } from "fastify";
+import type { FastifyReply, HTTPMethods } from "fastify";
 import type { App } from "../pipeline/base/app.ts";
 import type { RouteRules } from "../pipeline/base/route-rules.ts";
 
 const methods: HTTPMethods[] = ["DELETE", "GET", "PATCH", "POST", "PUT"];
 const ownImages = "Register an image with POST /sandbox-images, and name it as the template.";
-const noPause = "Sandboxes can't be paused; `setTimeout` keeps one for longer.";
+export const noPause = "Sandboxes can't be paused; `setTimeout` keeps one for longer.";
 
 /** What E2B has and this platform doesn't, and what to do instead. */
 const missing: Readonly<Record<string, string>> = {
@@ -37,11 +37,15 @@ export function addMissingRoutes(app: App, sayError: NonNullable<RouteRules["say
       method: methods.filter((method) => !app.hasRoute({ url: `${app.prefix}${url}`, method })),
       config,
       schema: { hide: true },
-      handler: (_request, reply) =>
-        reply.code(501).send({ code: 501, message: `This platform has no such thing. ${hint}` }),
+      handler: (_request, reply) => refuseMissing(reply, hint),
     });
   }
   addUnknownRoute(app, sayError);
+}
+
+/** Answers 501, with what to do instead. */
+export function refuseMissing(reply: FastifyReply, hint: string): FastifyReply {
+  return reply.code(501).send({ code: 501, message: `This platform has no such thing. ${hint}` });
 }
 
 /** Answers 404 for every path that nothing else answers. */
