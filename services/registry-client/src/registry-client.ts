@@ -65,8 +65,8 @@ export interface RegistryClient {
 
 /** For trying a credential, below the deadline of the request that does. */
 const checkTimeoutMs = 8_000;
-/** For all that is asked about an image, perhaps 130 questions; below the deadline of AuthorizePull. */
-const imageTimeoutMs = 20_000;
+/** For all that is asked about an image at once, perhaps 130 questions. */
+export const imageTimeoutMs = 20_000;
 /** Until the answer to `open` begins. */
 const openTimeoutMs = 20_000;
 

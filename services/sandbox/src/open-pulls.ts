@@ -5,7 +5,7 @@ import type { ServiceContext } from "@sandgate/kit/process/service";
 import { asService } from "@sandgate/kit/rpc/context";
 import type { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
-import { createRegistryClient } from "@sandgate/registry-client/registry-client";
+import { createRegistryClient, imageTimeoutMs } from "@sandgate/registry-client/registry-client";
 import type { PullProgress } from "./domain/sandbox.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
@@ -18,8 +18,11 @@ import type { SandboxStore } from "./store/store.ts";
 import { createPullRecorder } from "./usecases/pull-progress.ts";
 import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
 
-/** How long image-registry may take to say how an image is pulled. */
-const accessTimeoutMs = 30_000;
+/**
+ * How long image-registry may take to say how an image is pulled: a registry that says nothing keeps it waiting for
+ * another call's question about the image, and then for its own.
+ */
+const accessTimeoutMs = 2 * imageTimeoutMs + 5_000;
 
 type Context = Pick<ServiceContext<SandboxSettings, SandboxStore>, "logger" | "settings" | "store">;
 
