@@ -648,6 +648,9 @@ describe("a registry that has been asked before", () => {
       ["120", 120],
       [new Date(Date.now() + 3_600_000).toUTCString(), expect.closeTo(3_600, -2)],
       ["soon", undefined],
+      // Six hours at most.
+      ["Fri, 31 Dec 9999 23:59:59 GMT", 21_600],
+      ["999999999999", 21_600],
     ] as const) {
       const { resolve } = await openCounted(() => ({ status: 429, headers: { "retry-after": header } }));
       await expect(resolve()).rejects.toThrow(

@@ -20,6 +20,9 @@ export class RegistryError extends Error {
   }
 }
 
+/** The longest that a registry is left alone for, whatever it says. */
+const maxRetryAfterSeconds = 6 * 3_600;
+
 /** The platform's reason for a failed pull, by the registry's problem. */
 export const pullFailureReasons = {
   unauthorized: "IMAGE_PULL_UNAUTHORIZED",
@@ -51,9 +54,9 @@ function timeIn(seconds: number): string {
   return new Date(Date.now() + seconds * 1000).toISOString().replace(/\.\d+/, "");
 }
 
-/** Seconds, or a date (RFC 9110, 10.2.3). */
+/** Seconds, or a date (RFC 9110, 10.2.3), up to `maxRetryAfterSeconds`. */
 function readRetryAfter(header: string | undefined): number | undefined {
   if (header === undefined) return undefined;
-  const seconds = /^\d{1,9}$/.test(header) ? Number(header) : Math.ceil((Date.parse(header) - Date.now()) / 1000);
-  return Number.isNaN(seconds) ? undefined : Math.max(1, seconds);
+  const seconds = /^\d+$/.test(header) ? Number(header) : Math.ceil((Date.parse(header) - Date.now()) / 1000);
+  return Number.isNaN(seconds) ? undefined : Math.min(Math.max(1, seconds), maxRetryAfterSeconds);
 }

@@ -1,4 +1,6 @@
+import { toBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
+import { ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
 import { expect, test } from "vitest";
 import { DomainError, invalid } from "../base/domain-error.ts";
 import { internalErrors, isReason, publicErrors } from "../base/reasons.ts";
@@ -28,6 +30,16 @@ test.each(reasons.filter((reason) => reason !== "INTERNAL_ERROR"))("%s crosses a
     violations: [{ field: "memory_mb", issue: "too small" }],
   });
 });
+
+test.each([2 ** 40, Number.POSITIVE_INFINITY])(
+  "an error to be tried again in %d s can be sent",
+  (retryAfterSeconds) => {
+    const sent = toConnectError(new DomainError("RATE_LIMITED", "Slow down.", { retryAfterSeconds }));
+    const [note] = sent.findDetails(ErrorNoteSchema);
+    expect(note && toBinary(ErrorNoteSchema, note)).toBeInstanceOf(Uint8Array);
+    expect(fromConnectError(sent)).toMatchObject({ retryAfterSeconds: 2 ** 31 - 1 });
+  },
+);
 
 test("what is absent stays absent", () => {
   const got = fromConnectError(toConnectError(new DomainError("CONFLICT", "Taken.")));

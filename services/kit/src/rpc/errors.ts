@@ -49,7 +49,8 @@ export function toConnectError(error: unknown): ConnectError {
   if (hint !== "" || retryAfterSeconds > 0 || callersFault || errno !== "") {
     const value = create(ErrorNoteSchema, {
       hint,
-      retryAfterSeconds: Math.ceil(retryAfterSeconds),
+      // An int32: with a larger number the error could not be sent, and the call would stay unanswered.
+      retryAfterSeconds: Math.min(Math.ceil(retryAfterSeconds), 2 ** 31 - 1),
       callersFault,
       errno,
     });
