@@ -163,6 +163,25 @@ test("a download that was cut off goes on where it was", async () => {
   expect(received.at(-1)).toBe(packed.length);
 });
 
+test("a download goes on where it was when the registry comes back, but not when it refuses", async () => {
+  const half = Math.floor(packed.length / 2);
+  const serve = (refusal: number, ranges: (string | undefined)[]): RequestListener => {
+    return (request, response) => {
+      ranges.push(request.headers.range);
+      if (ranges.length === 2) return response.writeHead(refusal).end();
+      const from = Number(/\d+/.exec(request.headers.range ?? "")?.[0] ?? 0);
+      response.writeHead(from > 0 ? 206 : 200, { "content-length": packed.length - from });
+      if (from > 0) return response.end(packed.subarray(from));
+      return response.write(packed.subarray(0, half), () => setTimeout(() => response.destroy(), 50));
+    };
+  };
+  const ranges: string[] = [];
+  expect(await download(serve(503, ranges))).toEqual(packed);
+  expect(ranges).toHaveLength(3);
+  expect(ranges[2]).toBe(ranges[1]);
+  await expect(download(serve(404, []))).rejects.toThrow(problem("not_found"));
+});
+
 test("a registry that can't resume starts from the beginning", async () => {
   let asked = 0;
   const bytes = await download((_request, response) => {

@@ -71,12 +71,12 @@ async function downloadBytes(o: {
     let hash = createHash(algorithm);
     let received = 0;
     for (let attempt = 1; ; attempt++) {
-      const response = await source.open(layer.digest, received, signal);
-      if (response.status === 200 && received > 0) {
-        hash = createHash(algorithm);
-        received = 0;
-      }
       try {
+        const response = await source.open(layer.digest, received, signal);
+        if (response.status === 200 && received > 0) {
+          hash = createHash(algorithm);
+          received = 0;
+        }
         for await (const chunk of response.body) {
           if (received + chunk.length > layer.sizeBytes) return false;
           await o.onDownload(chunk.length);
@@ -89,6 +89,7 @@ async function downloadBytes(o: {
       } catch (error) {
         signal.throwIfAborted();
         if (isDiskError(error) || error instanceof DomainError) throw error;
+        if (error instanceof RegistryError && (error.problem !== "unreachable" || attempt === attempts)) throw error;
         if (attempt === attempts) throw unreachable(registryHost, error);
       }
       if (attempt === attempts) return false;
