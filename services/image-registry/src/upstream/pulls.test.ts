@@ -6,7 +6,7 @@ import {
   type RegistryProblem,
 } from "@sandgate/registry-client/registry-client";
 import { expect, test } from "vitest";
-import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
+import { createPullAuthorizer, type PullRegistry, type PullRequest } from "./pulls.ts";
 
 const digestOf = (digit: string) => `sha256:${digit.repeat(64)}`;
 const [digest, first, second] = [digestOf("a"), digestOf("b"), digestOf("c")];
@@ -18,7 +18,7 @@ const registry: PullRegistry = {
   address: { host: "ghcr.io", scheme: "https" },
   credential: { username: "ann", password: "secret" },
 };
-const request = { workspaceId: "w1", reference: "ghcr.io/team/tool:1", registry };
+const request: PullRequest = { workspaceId: "w1", reference: "ghcr.io/team/tool:1", registry };
 const image: RegistryImage = {
   digest,
   manifestDigest: digest,
@@ -203,6 +203,20 @@ test("a registry that takes no more requests is left alone for as long as it say
   now = 120_000;
   await authorize(request, signal);
   expect(fails).toBe(3);
+});
+
+test("an image is pinned by the name of its host that runtimes know a credential by", async () => {
+  const { authorize } = open();
+  const hub = { ...registry, address: { host: "docker.io", scheme: undefined } };
+  for (const host of ["docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com:443"]) {
+    for (const given of [hub, undefined]) {
+      const pull = await authorize({ ...request, reference: `${host}/team/tool:1`, registry: given }, signal);
+      expect(pull.pinnedReference).toBe(`docker.io/team/tool@${digest}`);
+    }
+  }
+  // Without its port it would be a path at Docker Hub.
+  const { pinnedReference } = await authorize({ ...request, reference: "HOST/tool:1", registry: undefined }, signal);
+  expect(pinnedReference).toBe(`host:443/tool@${digest}`);
 });
 
 test("a refusal is not cached, and says why", async () => {

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { monotonicMs } from "@sandgate/kit/base/time";
-import { formatReference, parseReference, type Reference } from "@sandgate/registry-client/reference";
+import { dockerHub, formatReference, parseReference, type Reference } from "@sandgate/registry-client/reference";
 import { canonicalHost, isAtRegistry, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import {
   type Credential,
@@ -53,8 +53,6 @@ const renewalMs = 30_000;
 const maxCachedBytes = 64 * 1024 * 1024;
 /** Paused registries that are remembered; a forgotten one is simply asked again. */
 const maxPaused = 1_000;
-/** The longest pause, whatever Retry-After says. */
-const maxPauseSeconds = 6 * 3_600;
 
 /**
  * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. An
@@ -106,7 +104,7 @@ export function createPullAuthorizer(
       return await work();
     } catch (error) {
       if (error instanceof RegistryError && error.retryAfterSeconds !== undefined) {
-        paused.set(key, { error, until: now() + Math.min(error.retryAfterSeconds, maxPauseSeconds) * 1000 });
+        paused.set(key, { error, until: now() + error.retryAfterSeconds * 1000 });
       }
       throw error;
     }
@@ -186,6 +184,8 @@ export function createPullAuthorizer(
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", `The credential is not for ${reference.host}.`);
     }
     const address = registry?.address ?? { host: canonicalHost(reference.host), scheme: undefined };
+    // The kubelet knows a credential for Docker Hub by this name alone. Others keep the port that makes them hosts.
+    const host = address.host === dockerHub ? dockerHub : reference.host;
     try {
       const { image, verified } = await unlessPaused(
         JSON.stringify([address.host, registry?.id, registry?.version]),
@@ -193,7 +193,7 @@ export function createPullAuthorizer(
       );
       return {
         image,
-        pinnedReference: formatReference({ ...reference, digest: image.manifestDigest }),
+        pinnedReference: formatReference({ ...reference, host, digest: image.manifestDigest }),
         address,
         repository: reference.repository,
         verified,
