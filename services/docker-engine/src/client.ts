@@ -150,7 +150,7 @@ export function openChanges(engine: Engine, containerId: string, signal: AbortSi
   return openAnswer(engine, `/containers/${containerId}/changes`, {}, signal);
 }
 
-/** All images that have a name, as JSON. dockerode's own `listImages` can't read a list longer than a string can be. */
+/** The engine's images, as JSON. dockerode's own `listImages` can't read a list longer than a string can be. */
 export function openImageList(engine: Engine, signal: AbortSignal): Promise<IncomingMessage> {
   return openAnswer(engine, "/images/json", {}, signal);
 }
