@@ -75,6 +75,9 @@ export function containerOptionsOf(
       OomScoreAdj: 500,
       NanoCpus: Math.round(spec.cpus * 1e9),
       PidsLimit: spec.pids,
+      // A program that crashes would leave its memory on the host, or start the host's own handler there as root. At this
+      // limit, in bytes, the kernel does neither (core(5)); at 0 it starts the handler.
+      Ulimits: [{ Name: "core", Soft: 1, Hard: 1 }],
       CapDrop: ["ALL"],
       CapAdd: [...capabilities],
       // The engine's default seccomp and AppArmor profiles apply, since none is named.
