@@ -59,7 +59,8 @@ interface Jump {
  *
  * INPUT: a sandbox reaches nothing on the host, whatever the address; it may only answer connections that the host
  * opened, which is how readiness is probed. FORWARD drops the denied ranges and what would go to another sandbox;
- * enable_icc=false keeps neighbours apart a second time. IPv6 is off in the networks, and dropped as well. Other
+ * enable_icc=false keeps neighbours apart a second time. From beyond the host a sandbox gets answers alone: the engine
+ * leaves FORWARD open where somebody else made the host forward. IPv6 is off in the networks, and dropped as well. Other
  * containers never match, since every rule names our bridges. A kernel without the matches that limit connections and
  * bandwidth is warned of, and the other rules are set.
  */
@@ -166,7 +167,7 @@ function ipv4Firewall(policy: NetworkPolicy, names: HostNames): Firewall {
         ...(policy.smtp ? [] : ["-p tcp -m tcp --dport 25 -j DROP"]),
         ...deniedRanges.map((range) => `-d ${range} -j DROP`),
       ],
-      [answer]: bandwidthRules(policy, names, "dst"),
+      [answer]: ["-m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP", ...bandwidthRules(policy, names, "dst")],
     },
     jumps: [
       { chain: "INPUT", rule: `-i ${bridges} -j ${input}` },
@@ -186,7 +187,11 @@ function bridgesOf({ bridgePrefix }: HostNames): string {
   return `${bridgePrefix}+`;
 }
 
-/** Rates are in the tables' names, since the kernel keeps a table of the same name as it was. */
+/**
+ * Rates are in the tables' names, since the kernel keeps a table of the same name as it was. Nothing counts the
+ * connections of all sandboxes: connlimit looks at each for every new one, which takes milliseconds for some thousand.
+ * The kernel's own table has room for them (kernel-limits.ts).
+ */
 function connectionRules({ maxConnections, newConnectionsPerSecond: rate }: NetworkPolicy, names: HostNames): string[] {
   const rules: string[] = [];
   if (rate > 0) {
