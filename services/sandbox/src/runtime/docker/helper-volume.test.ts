@@ -13,16 +13,21 @@ interface FakeEngine {
   stop(): void;
 }
 
+interface HostConfig {
+  Mounts: readonly { Source: string; Target: string }[];
+}
+
 /** An engine that has all images but those whose name says that they are gone. */
 async function openFake(folder: string): Promise<FakeEngine> {
   const volumes: FakeEngine["volumes"] = new Map();
   const answer = (response: ServerResponse, status: number, body: object = {}) =>
     response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
   let image = "";
+  let mounts: object[] = [];
   const server = createServer(async (request, response) => {
     const { pathname } = new URL(request.url ?? "", "http://localhost");
     const body = await text(request);
-    const read = () => JSON.parse(body) as { Name: string; Image: string; Labels: object };
+    const read = () => JSON.parse(body) as { Name: string; Image: string; Labels: object; HostConfig: HostConfig };
     if (pathname.endsWith("/info")) return answer(response, 200, { Architecture: "x86_64" });
     if (pathname.endsWith("/volumes")) return answer(response, 200, { Volumes: [] });
     if (pathname.endsWith("/volumes/create")) {
@@ -37,9 +42,12 @@ async function openFake(folder: string): Promise<FakeEngine> {
     }
     if (pathname.endsWith("/containers/create")) {
       image = read().Image;
+      mounts = read().HostConfig.Mounts.map(({ Source, Target }) => ({ Name: Source, Destination: Target }));
       if (image.startsWith("gone")) return answer(response, 404, { message: `No such image: ${image}` });
       return answer(response, 201, { Id: "c1" });
     }
+    if (pathname.includes("/containers/") && pathname.endsWith("/json"))
+      return answer(response, 200, { Mounts: mounts });
     if (pathname.endsWith("/archive")) for (const { filledBy } of volumes.values()) filledBy.push(image);
     return answer(response, 200);
   });

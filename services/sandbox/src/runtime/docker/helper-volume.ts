@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { buffer } from "node:stream/consumers";
 import { installationLabels, installationSelector } from "@sandgate/container-labels";
 import { callEngine, type Engine, readInfo } from "@sandgate/docker-engine/client";
@@ -51,8 +52,9 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
   }
 
   /**
-   * Unpacks the archive by a container that has the volume and never runs. Its name is known, so one that a crash left is
-   * used and removed. Answers why it failed where another process may have removed that container meanwhile.
+   * Unpacks the archive by a container that has the volume and never runs. It has it at a path that no image's links can
+   * lead elsewhere, since nobody knows it before. The container's name is known, so one that a crash left is used and
+   * removed. Answers why it failed where another process may have removed that container meanwhile.
    */
   async function put(
     archive: Buffer,
@@ -68,14 +70,17 @@ export function createHelperVolume(o: { engine: Engine; installationId: string; 
           Labels: labels,
           Entrypoint: [`${helperFolder}/helper`],
           NetworkDisabled: true,
-          HostConfig: { Mounts: [helperMount(name, { readOnly: false })] },
+          HostConfig: { Mounts: [{ ...helperMount(name, { readOnly: false }), Target: `/${randomUUID()}` }] },
           abortSignal,
         }),
       ),
     );
     try {
+      const { Mounts: mounts } = await callEngine((abortSignal) => container.inspect({ abortSignal }));
+      const path = mounts.find((mount) => mount.Name === name)?.Destination;
+      if (path === undefined) throw new Error(`the container ${name}-fill lacks the volume that it should fill`);
       // Over one that is there, since a crash may have cut it.
-      await callEngine((abortSignal) => container.putArchive(archive, { path: helperFolder, abortSignal }));
+      await callEngine((abortSignal) => container.putArchive(archive, { path, abortSignal }));
       return undefined;
     } catch (error) {
       // 500: its files went while they were unpacked.
