@@ -22,7 +22,10 @@ export interface EngineHost {
 
 /** Configures the engine's host: sandboxes reach the public internet and nothing else, and don't use up the host. */
 export interface Isolation {
-  /** Adds what is missing. Throws ISOLATION_UNAVAILABLE with the reason, or RUNTIME_UNAVAILABLE. */
+  /**
+   * Adds what is missing. Throws ISOLATION_UNAVAILABLE with the reason, or RUNTIME_UNAVAILABLE. The firewall's rules are
+   * set without the engine too, since sandboxes may run on.
+   */
   verify(): Promise<EngineHost>;
   /** Does what `verify` does, unless that succeeded in the last 30 s. */
   verifyRecent(): Promise<EngineHost>;
@@ -62,17 +65,18 @@ export function createIsolation(o: {
 
   async function verifyOnce(): Promise<EngineHost> {
     verified = undefined;
-    const host = await readHost().catch((error: unknown) => {
-      throw toRuntimeUnavailable(error);
-    });
-    if (o.enforce) {
-      const bridges = await readdir("/sys/class/net");
-      if (bridges.some((name) => name.startsWith(o.names.bridgePrefix))) await enableBridgeFilter();
-      await rules.apply();
-    }
+    const [read, ruled] = await Promise.allSettled([readHost(), o.enforce ? setRules() : undefined]);
+    if (read.status === "rejected") throw toRuntimeUnavailable(read.reason);
+    if (ruled.status === "rejected") throw ruled.reason;
     await controlGroup.apply();
-    verified = { at: performance.now(), host };
-    return host;
+    verified = { at: performance.now(), host: read.value };
+    return read.value;
+  }
+
+  async function setRules(): Promise<void> {
+    await rules.apply();
+    const bridges = await readdir("/sys/class/net");
+    if (bridges.some((name) => name.startsWith(o.names.bridgePrefix))) await enableBridgeFilter();
   }
 
   async function readHost(): Promise<EngineHost> {
