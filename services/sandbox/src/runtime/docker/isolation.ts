@@ -5,6 +5,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createControlGroup, type TotalLimits } from "./control-group.ts";
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
+import { createKernelLimits } from "./kernel-limits.ts";
 import type { HostNames } from "./names.ts";
 
 /** Since this version the engine's resolver can't be kept out of a container on a network of its own. */
@@ -35,7 +36,7 @@ export interface Isolation {
   verifyTotals(): Promise<void>;
 }
 
-/** With `enforce` false nothing is demanded of the engine, and no rules are set. */
+/** With `enforce` false nothing is demanded of the engine, and neither rules nor the kernel's limits are set. */
 export function createIsolation(o: {
   engine: Engine;
   names: HostNames;
@@ -46,6 +47,7 @@ export function createIsolation(o: {
   logger: Logger;
 }): Isolation {
   const rules = createFirewallRules(o);
+  const kernelLimits = createKernelLimits({ ...o, maxConnections: o.policy.maxConnections });
   const controlGroup = createControlGroup(o);
   let verified: { at: number; host: EngineHost } | undefined;
   let running: Promise<EngineHost> | undefined;
@@ -75,6 +77,8 @@ export function createIsolation(o: {
 
   async function setRules(): Promise<void> {
     await rules.apply();
+    // The kernel counts connections from the first rule on that asks for them.
+    await kernelLimits.apply();
     const bridges = await readdir("/sys/class/net");
     if (bridges.some((name) => name.startsWith(o.names.bridgePrefix))) await enableBridgeFilter();
   }
