@@ -111,6 +111,7 @@ missing=
 command -v docker-registry >/dev/null 2>&1 || missing="$missing docker-registry"
 command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"
 [ -x /bin/busybox ] || missing="$missing busybox-static"
+command -v conntrack >/dev/null 2>&1 || missing="$missing conntrack"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v zsh >/dev/null 2>&1 || missing="$missing zsh"

@@ -84,7 +84,7 @@ prepare_engine() {
     if ! is_root || ! has_apt; then
       fail "$problem. Install Docker Engine (on Debian or Ubuntu: sudo apt-get install docker.io), let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
     fi
-    install_debian docker.io ca-certificates || fail "Docker Engine could not be installed; the last lines of apt are above"
+    install_debian docker.io ca-certificates conntrack || fail "Docker Engine could not be installed; the last lines of apt are above"
   elif ! is_root; then
     fail "$problem. Start it if it is stopped (sudo systemctl start docker), let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
   fi

@@ -1,7 +1,7 @@
 import { IncomingMessage } from "node:http";
 import { untilAborted } from "@sandgate/kit/base/abort";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
-import Docker, { type ImageInspectInfo } from "dockerode";
+import Docker, { type ImageInspectInfo, type NetworkInspectInfo } from "dockerode";
 import { parseEngineAddress } from "./address.ts";
 
 export type { Container, ContainerCreateOptions, ContainerInfo, ContainerInspectInfo, ContainerStats } from "dockerode";
@@ -123,7 +123,15 @@ export function inspectImage(engine: Engine, reference: string, limits?: CallLim
   return read(engine, `/images/${reference}/json`, limits);
 }
 
-/** For what dockerode's own methods can't end: its types give `ping` and `info` no signal, and an image's `inspect` drops it. */
+/** A network of the engine with what is on it, by its id or name. Throws as `callEngine` does. */
+export function inspectNetwork(engine: Engine, name: string, limits?: CallLimits): Promise<NetworkInspectInfo> {
+  return read(engine, `/networks/${name}`, limits);
+}
+
+/**
+ * For what dockerode's own methods can't end: its types give `ping`, `info` and a network's `inspect` no signal, and an
+ * image's `inspect` drops it.
+ */
 function read<T>(engine: Engine, path: string, limits: CallLimits | undefined): Promise<T> {
   return callEngine(
     async (abortSignal) => (await dial(engine, { method: "GET", path, statusCodes: { 200: true }, abortSignal })) as T,

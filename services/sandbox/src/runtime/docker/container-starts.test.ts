@@ -34,6 +34,7 @@ test.for([
       isolation: {
         verifyRecent: async () => ({ tellsNeighbours: false, cgroupParent: undefined }),
         verifyTotals: async () => {},
+        endStaleFlows: async () => async () => {},
       },
       networks: { choose: async () => "n1", refused() {} },
       networkPerWorkspace: false,

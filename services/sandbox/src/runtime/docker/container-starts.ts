@@ -11,6 +11,7 @@ import { createImageCheck, isImageMissing, noPaths } from "./image-check.ts";
 import type { Isolation } from "./isolation.ts";
 import type { Networks } from "./networks.ts";
 import type { InspectedContainer } from "./observation.ts";
+import type { EndFlows } from "./stale-flows.ts";
 import type { StorageLimit } from "./storage-limit.ts";
 
 /** Attempts of one start to create the container. */
@@ -28,7 +29,7 @@ const networkGone = /network \S+ not found/i;
 export interface ContainerStartsOptions {
   engine: Engine;
   inspect(sandboxId: string): Promise<InspectedContainer | undefined>;
-  isolation: Pick<Isolation, "verifyRecent" | "verifyTotals">;
+  isolation: Pick<Isolation, "endStaleFlows" | "verifyRecent" | "verifyTotals">;
   networks: Pick<Networks, "choose" | "refused">;
   /**
    * Unset: each workspace has networks of its own only where the engine tells containers of others on their network.
@@ -75,15 +76,21 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
 
   /**
    * Makes folders in a container and starts it. One whose network is full or gone is removed instead, to be made on
-   * another.
+   * another. Answers as `endStaleFlows` does, for one that was started.
    */
-  async function start(container: Container, networkName: string, folders: readonly string[]): Promise<void> {
+  async function start(
+    container: Container,
+    networkName: string,
+    folders: readonly string[],
+  ): Promise<EndFlows | undefined> {
     try {
       await makeFolders(container, folders);
+      const endFlowsOf = await isolation.endStaleFlows(networkName);
       await ignoreStatus(
         [304],
         callEngine((abortSignal) => container.start({ abortSignal })),
       );
+      return endFlowsOf;
     } catch (error) {
       const status = statusOf(error);
       const message = engineMessageOf(error);
@@ -95,7 +102,7 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
           [404, 409],
           callEngine((abortSignal) => container.remove({ v: true, abortSignal })),
         );
-        return;
+        return undefined;
       }
       if (status === 400) throw toProvisioningFailed(error);
       throw status === 500 && configurationFault.test(message) ? toStartFailure(error) : error;
@@ -119,18 +126,20 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
     const isNew = container === undefined;
     const paths = container && isStarted(container) ? undefined : await checkImage(spec.reference);
     const { volumes, folders } = paths ?? noPaths;
+    let endFlowsOf: EndFlows | undefined;
     // A name can be taken before its container is visible: another process is creating it, or it is being removed.
     for (let attempt = 1; attempt <= creationAttempts; attempt++) {
       if (container && isStarted(container)) break;
       if (container) {
-        await start(engine.getContainer(container.info.Id), container.info.HostConfig.NetworkMode ?? "", folders);
+        const { Id: id, HostConfig: host } = container.info;
+        endFlowsOf = await start(engine.getContainer(id), host.NetworkMode ?? "", folders);
       } else {
         if (attempt > 1) await delay(creationRetryMs);
         const networkName = await networks.choose(spec.workspaceId, { perWorkspace });
         const helper = await requireHelperVolume(spec.reference);
         const env = (await spec.env?.find()) ?? {};
         const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes, env, helper });
-        if (created) await start(created, networkName, folders);
+        if (created) endFlowsOf = await start(created, networkName, folders);
       }
       container = await inspect(spec.sandboxId);
     }
@@ -139,6 +148,8 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
       throw new DomainError("RUNTIME_UNAVAILABLE", "The container disappeared after it was created.");
     }
     if (isNew) requireNoVolumes(container);
+    const [network] = Object.values(container.info.NetworkSettings.Networks);
+    if (network?.IPAddress) await endFlowsOf?.(network.IPAddress);
     await isolation.verifyTotals();
     return container;
   };

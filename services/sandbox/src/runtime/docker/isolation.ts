@@ -7,6 +7,7 @@ import { createControlGroup, type TotalLimits } from "./control-group.ts";
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
 import { createKernelLimits } from "./kernel-limits.ts";
 import type { HostNames } from "./names.ts";
+import { createStaleFlows, type StaleFlows } from "./stale-flows.ts";
 
 /** Since this version the engine's resolver can't be kept out of a container on a network of its own. */
 const firstResolvingVersion = 26;
@@ -34,6 +35,7 @@ export interface Isolation {
   verifyBridge(bridge: string): Promise<void>;
   /** Sets the limits of all sandboxes together, where that had to wait for the first sandbox. */
   verifyTotals(): Promise<void>;
+  endStaleFlows: StaleFlows["endUnused"];
 }
 
 /** With `enforce` false nothing is demanded of the engine, and neither rules nor the kernel's limits are set. */
@@ -48,6 +50,7 @@ export function createIsolation(o: {
 }): Isolation {
   const rules = createFirewallRules(o);
   const kernelLimits = createKernelLimits({ ...o, maxConnections: o.policy.maxConnections });
+  const staleFlows = createStaleFlows(o);
   const controlGroup = createControlGroup(o);
   let verified: { at: number; host: EngineHost } | undefined;
   let running: Promise<EngineHost> | undefined;
@@ -113,6 +116,7 @@ export function createIsolation(o: {
       await enableBridgeFilter();
     },
     verifyTotals: controlGroup.applyOnce,
+    endStaleFlows: async (networkName) => (o.enforce ? staleFlows.endUnused(networkName) : async () => {}),
   };
 }
 
