@@ -5,7 +5,7 @@ import type { PeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, expect } from "vitest";
-import { sharesKernelAsRoot, startKernelWarning } from "./shared-kernel.ts";
+import { opensHostBus, sharesKernelAsRoot, startKernelWarning } from "./shared-kernel.ts";
 
 const runtimes = {
   runc: { path: "runc" },
@@ -25,6 +25,26 @@ test.each<[string, object, string | undefined, boolean]>([
   ["an engine that tells nothing", {}, undefined, true],
 ])("whether a sandbox's root is the host's: %s", (_, info, ociRuntime, expected) => {
   expect(sharesKernelAsRoot(info, ociRuntime)).toBe(expected);
+});
+
+const protocols = "protocol  size sockets\nAF_VSOCK  1240      0\nUNIX      1024    150\n";
+const old = { ...plain, ServerVersion: "24.0.9" };
+
+test.each<[string, object, string | undefined, string, boolean]>([
+  ["an engine whose profile lets them", {}, undefined, protocols, true],
+  ["a kernel without it", {}, undefined, "UNIX      1024    150\n", false],
+  ["a later engine", { ServerVersion: "25.0.0" }, undefined, protocols, false],
+  ["user namespaces", { SecurityOptions: ["name=seccomp,profile=builtin", "name=userns"] }, undefined, protocols, true],
+  [
+    "a profile of the operator's",
+    { SecurityOptions: ["name=seccomp,profile=/etc/s.json"] },
+    undefined,
+    protocols,
+    false,
+  ],
+  ["gVisor", {}, "runsc", protocols, false],
+])("whether sandboxes open sockets to the hypervisor: %s", (_, info, ociRuntime, known, expected) => {
+  expect(opensHostBus({ ...old, ...info }, ociRuntime, known)).toBe(expected);
 });
 
 let server: Server;

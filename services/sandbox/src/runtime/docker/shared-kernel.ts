@@ -6,6 +6,9 @@ import { minuteMs } from "@sandgate/kit/base/time";
 /** The part of an engine's `info` that shows how a sandbox is separated from its host's kernel. */
 type KernelInfo = Pick<EngineInfo, "DefaultRuntime" | "Runtimes" | "SecurityOptions">;
 
+/** Since this version the engine's seccomp profile keeps containers from vsock, and from io_uring, which leads to it. */
+const firstWithoutHostBus = 25;
+
 /**
  * OCI runtimes with a kernel of their own for each container, or a user namespace, by their names, programs or types.
  */
@@ -17,8 +20,32 @@ const separating = /runsc|gvisor|kata|sysbox/i;
  */
 export function sharesKernelAsRoot(info: KernelInfo, ociRuntime: string | undefined): boolean {
   const hasNamespaces = info.SecurityOptions?.some((option) => /^name=(userns|rootless)\b/.test(option)) ?? false;
+  return !hasNamespaces && !separating.test(describeRuntime(info, ociRuntime));
+}
+
+/**
+ * Whether a sandbox opens sockets of vsock, the bus between virtual machines and their host, which knows neither network
+ * namespaces nor firewalls. Under a seccomp profile of the operator's it is theirs to say.
+ * @param protocols those that the kernel of the engine's host knows (/proc/net/protocols)
+ */
+export function opensHostBus(
+  info: KernelInfo & Pick<EngineInfo, "ServerVersion">,
+  ociRuntime: string | undefined,
+  protocols: string,
+): boolean {
+  const isDefault = (option: string) => /^name=seccomp,profile=(default|builtin)$/.test(option);
+  return (
+    /^AF_VSOCK\b/m.test(protocols) &&
+    (info.SecurityOptions?.some(isDefault) ?? false) &&
+    Number.parseInt(info.ServerVersion, 10) < firstWithoutHostBus &&
+    !separating.test(describeRuntime(info, ociRuntime))
+  );
+}
+
+/** The name of the OCI runtime, and what the engine says of it. */
+function describeRuntime(info: KernelInfo, ociRuntime: string | undefined): string {
   const runtime = ociRuntime ?? info.DefaultRuntime ?? "";
-  return !hasNamespaces && !separating.test(`${runtime} ${JSON.stringify(info.Runtimes?.[runtime] ?? "")}`);
+  return `${runtime} ${JSON.stringify(info.Runtimes?.[runtime] ?? "")}`;
 }
 
 /** What an operator should know of an engine that shares its kernel so while anyone may register. */
