@@ -52,6 +52,8 @@ export interface CallAnswer {
 
 export type ThreadAnswer =
   | { ready: true }
+  /** Sent before an existing database is copied and migrated. */
+  | { migrating: true }
   | { refused: Failure }
   /** All answers of one committed group or of one query. `staged` says whether events were staged. */
   | { answers: CallAnswer[]; staged?: boolean };

@@ -128,6 +128,10 @@ async function startThread<C extends Call>(
   };
   port.on("message", (message: ThreadAnswer) => {
     if ("ready" in message) return setReady();
+    if ("migrating" in message) {
+      const what = "copying a database and migrating it, which takes a minute or more for each million rows";
+      return logger.warn({ file: data.file }, `${what}; if it is interrupted, the next start begins again`);
+    }
     if ("refused" in message) return stop(toError(message.refused));
     for (const answer of message.answers) {
       if (role === "reader") runInTurn(() => settle(answer));

@@ -1,8 +1,9 @@
 /** The thread that writes to SQLite databases, each over a port of its own; sqlite-thread.ts starts it. */
-import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
-import { dirname } from "node:path";
+import { closeSync, existsSync, fsyncSync, openSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { type MessagePort, parentPort, receiveMessageOnPort } from "node:worker_threads";
+import { messageOf } from "../base/domain-error.ts";
 import { createConnection } from "./sqlite-connection.ts";
 import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
 import {
@@ -33,16 +34,19 @@ parentPort.on("message", ({ port, data }: DatabasePort<WriterData>) =>
 );
 
 async function serve(port: MessagePort, data: WriterData, answer: Answer): Promise<void> {
+  // What a process has left that was killed while it migrated. It comes first, since it may fill the disk.
+  removePartialCopies(data.file);
   const db = new DatabaseSync(data.file, { timeout: 5000, enableForeignKeyConstraints: true });
   // Only a file that is still empty takes up auto_vacuum, so it comes first.
   db.exec("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
   db.exec("PRAGMA journal_size_limit = 67108864;");
   db.function("hash_texts", { deterministic: true, varargs: true }, hashTexts);
   try {
-    migrate(db, data);
+    migrate(db, data, () => answer({ migrating: true }));
   } catch (error) {
     // Rolls back and releases the file.
     db.close();
+    removePartialCopies(data.file);
     throw error;
   }
   // Only this process opens the file, so all holders of leases are gone.
@@ -132,7 +136,7 @@ async function importTransactions(address: string): Promise<Transactions> {
   return module.transactions;
 }
 
-function migrate(db: DatabaseSync, data: WriterData): void {
+function migrate(db: DatabaseSync, data: WriterData, onBegin: () => void): void {
   const scopes: Record<string, readonly SqliteMigration[]> = { kit: kitMigrations, service: data.migrations };
   const isNew = db.prepare("SELECT 1 FROM sqlite_schema").get() === undefined;
   if (isNew) {
@@ -159,39 +163,77 @@ function migrate(db: DatabaseSync, data: WriterData): void {
     return migrations.slice(version).map((step, index) => ({ scope, step, version: version + index + 1 }));
   });
   if (missing.length === 0) return;
-  if (!isNew) copyBeside(db, data.file, `${versionOf("kit")}.${versionOf("service")}`);
-  db.exec("BEGIN IMMEDIATE");
-  for (const { scope, step, version } of missing) {
-    if (typeof step === "string") db.exec(step);
-    else runBatches(db, step.batches);
-    db.prepare("INSERT INTO kit_migrations (scope, version, applied_at) VALUES (?, ?, ?)").run(
-      scope,
-      version,
-      Date.now(),
-    );
+  // A migration that was interrupted after its first commit has its copy.
+  const isResumed = db.prepare("PRAGMA user_version").get()?.user_version !== 0;
+  if (!isNew) onBegin();
+  let copy = isNew || isResumed ? undefined : copyBeside(db, data.file, `${versionOf("kit")}.${versionOf("service")}`);
+  const commit = (state: "unfinished" | "done") => {
+    // Until the first commit nobody needs the copy.
+    if (copy) nameCopy(copy);
+    db.exec(`PRAGMA user_version = ${state === "done" ? 0 : 1}; COMMIT`);
+    copy = undefined;
+  };
+  /** Runs the statement in transactions of its own until it changes nothing. */
+  const runBatches = (sql: string) => {
+    const batch = db.prepare(sql);
+    do {
+      commit("unfinished");
+      db.exec("BEGIN IMMEDIATE");
+    } while (batch.run().changes !== 0);
+  };
+  try {
+    db.exec("BEGIN IMMEDIATE");
+    for (const { scope, step, version } of missing) {
+      if (typeof step === "string") db.exec(step);
+      else runBatches(step.batches);
+      db.prepare("INSERT INTO kit_migrations (scope, version, applied_at) VALUES (?, ?, ?)").run(
+        scope,
+        version,
+        Date.now(),
+      );
+    }
+    commit("done");
+  } catch (cause) {
+    if (copy) rmSync(copy, { force: true });
+    throw new Error(`${data.file} can't be migrated: ${messageOf(cause)}`, { cause });
   }
-  db.exec("COMMIT");
 }
 
-/** Runs the statement in transactions of its own until it changes nothing. */
-function runBatches(db: DatabaseSync, sql: string): void {
-  const batch = db.prepare(sql);
-  do db.exec("COMMIT; BEGIN IMMEDIATE");
-  while (batch.run().changes !== 0);
-}
+const partialSuffix = ".partial";
 
-/** Copies the database to `<file>.v<version>.bak`, with a number after the version if such a copy exists. */
-function copyBeside(db: DatabaseSync, file: string, version: string): void {
+/**
+ * Copies the database, and returns the name for the copy: `<file>.v<version>.bak`, with a number after the version if
+ * such a copy exists.
+ */
+function copyBeside(db: DatabaseSync, file: string, version: string): string {
   let copy = `${file}.v${version}.bak`;
   for (let number = 2; existsSync(copy); number++) copy = `${file}.v${version}.${number}.bak`;
-  // The final name says that the copy can be restored, so it is given once the copy is complete and on disk.
-  const partial = `${copy}.partial`;
-  rmSync(partial, { force: true });
-  closeSync(openSync(partial, "wx", 0o600));
-  db.prepare("VACUUM INTO ?").run(partial);
-  syncToDisk(partial);
-  renameSync(partial, copy);
+  const partial = `${copy}${partialSuffix}`;
+  try {
+    closeSync(openSync(partial, "wx", 0o600));
+    db.prepare("VACUUM INTO ?").run(partial);
+    syncToDisk(partial);
+  } catch (cause) {
+    const size = db.prepare("SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size").get();
+    const needed = `the copy needs about ${Math.ceil(Number(size?.bytes) / 1e6)} MB on the same disk`;
+    throw new Error(`${file} can't be copied before its migration: ${messageOf(cause)}; ${needed}`, { cause });
+  }
+  return copy;
+}
+
+/** The name says that the copy is whole, on disk, and of use. */
+function nameCopy(copy: string): void {
+  renameSync(`${copy}${partialSuffix}`, copy);
   syncToDisk(dirname(copy));
+}
+
+/** Removes copies without their names, with the journals that SQLite keeps beside them. */
+function removePartialCopies(file: string): void {
+  const folder = dirname(file);
+  for (const name of readdirSync(folder)) {
+    const isPartial = name.startsWith(`${basename(file)}.v`) && name.includes(`.bak${partialSuffix}`);
+    if (isPartial) rmSync(join(folder, name));
+  }
 }
 
 function syncToDisk(path: string): void {

@@ -1,12 +1,13 @@
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { test } from "@sandgate/test-support/test";
-import { pino } from "pino";
+import { type Logger, pino } from "pino";
 import { afterEach, expect } from "vitest";
 import { DomainError } from "../base/domain-error.ts";
 import { migrations, type queries, type transactions } from "./sqlite.fixture.ts";
@@ -32,7 +33,7 @@ afterEach(async () => {
 
 async function open(
   steps: readonly SqliteMigration[] = migrations,
-  own: { file?: string; ownWriter?: boolean } = {},
+  own: { file?: string; ownWriter?: boolean; logger?: Logger } = {},
 ): Promise<Database> {
   const database = await openSqlite<typeof transactions, typeof queries>({
     file,
@@ -49,6 +50,9 @@ async function open(
 function notesOf(database: Database): string[] {
   return database.read.all<{ id: string }>("SELECT id FROM notes ORDER BY id").map(({ id }) => id);
 }
+
+/** The copies of the database, whole or not. */
+const copies = () => readdirSync(join(folder, "data")).filter((name) => name.includes(".bak"));
 
 /** Has all of these writes wait together, so that they are committed together. */
 async function asGroup<W extends readonly Promise<unknown>[]>(
@@ -325,8 +329,7 @@ test("a migration runs once, on a file that was copied before", async () => {
     expect(database.read.get("SELECT id, text FROM notes")).toEqual({ id: "kept", text: "none" });
     await database.close();
   }
-  const copies = readdirSync(join(folder, "data")).filter((name) => name.endsWith(".bak"));
-  expect(copies).toEqual(["notes.sqlite.v6.1.bak"]);
+  expect(copies()).toEqual(["notes.sqlite.v6.1.bak"]);
   const copy = new DatabaseSync(join(folder, "data", "notes.sqlite.v6.1.bak"), { readOnly: true });
   expect(copy.prepare("SELECT * FROM notes").all()).toEqual([{ id: "kept", parent: null }]);
   copy.close();
@@ -349,9 +352,43 @@ test("the copy has its name only once it is whole, whatever an interrupted one h
   expect(copy.prepare("PRAGMA integrity_check").all()).toEqual([{ integrity_check: "ok" }]);
   copy.close();
   await opening;
-  const copies = readdirSync(join(folder, "data")).filter((entry) => entry.includes(".bak"));
-  expect(copies).toEqual(["notes.sqlite.v6.1.bak"]);
+  expect(copies()).toEqual(["notes.sqlite.v6.1.bak"]);
   expect(statSync(name).mode & 0o777).toBe(0o600);
+});
+
+test("an interrupted migration leaves no copy once the file is opened again, by whatever version", async () => {
+  const old = await open();
+  await old.close();
+  for (const leftover of [".v6.1.bak.partial", ".v6.1.2.bak.partial", ".v6.1.bak.partial-journal"]) {
+    writeFileSync(`${file}${leftover}`, "interrupted");
+  }
+  writeFileSync(join(folder, "data", "other.sqlite.v6.1.bak.partial"), "of another database");
+  await open();
+  expect(copies()).toEqual(["other.sqlite.v6.1.bak.partial"]);
+});
+
+test("a copy that finds no room says which file needs how much, and leaves the room that there was", async () => {
+  const old = await open();
+  for (const id of ["a", "b", "c"]) await old.write.addNote(id.repeat(1_000_000));
+  await old.close();
+  // No file of this process may be larger than 1 MB.
+  const limited = 'ulimit -f 2000; exec "$0" "$@"';
+  const child = fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url));
+  const run = promisify(execFile)("sh", ["-c", limited, process.execPath, child, file, "migrate"], { timeout: 50_000 });
+  await expect(run).rejects.toMatchObject({
+    stderr: expect.stringMatching(`${file} can't be copied before its migration: .*; the copy needs about \\d+ MB`),
+  });
+  expect(copies()).toEqual([]);
+  expect(notesOf(await open())).toHaveLength(3);
+});
+
+test("the log names a database before it is copied and migrated, but not one that is new", async () => {
+  const logged: unknown[] = [];
+  const write = (line: string) => void logged.push(JSON.parse(line));
+  for (const steps of [migrations, [...migrations, "ALTER TABLE notes ADD COLUMN text TEXT"]]) {
+    await (await open(steps, { logger: pino({}, { write }) })).close();
+  }
+  expect(logged).toEqual([expect.objectContaining({ file, msg: expect.stringContaining("copying a database") })]);
 });
 
 test("responses that an earlier version kept for an Idempotency-Key stay", async ({ folder }) => {
@@ -381,9 +418,13 @@ test("a migration that fails changes nothing", async () => {
   const old = await open();
   await old.write.addNote("kept");
   await old.close();
-  await expect(open([...migrations, "CREATE TABLE fresh (id TEXT); CREATE TABLE notes (id TEXT)"])).rejects.toThrow(
-    /already exists/,
-  );
+  const refused = `${file} can't be migrated: table notes already exists`;
+  for (let start = 0; start < 2; start++) {
+    await expect(open([...migrations, "CREATE TABLE fresh (id TEXT); CREATE TABLE notes (id TEXT)"])).rejects.toThrow(
+      refused,
+    );
+    expect(copies()).toEqual([]);
+  }
   const database = await open();
   expect(notesOf(database)).toEqual(["kept"]);
   expect(database.read.get("SELECT 1 FROM sqlite_schema WHERE name = 'fresh'")).toBeUndefined();
@@ -406,7 +447,11 @@ test("a migration of many rows commits them in batches, and goes on after a fail
     },
     "ALTER TABLE copies ADD COLUMN text TEXT NOT NULL DEFAULT 'none'",
   ];
-  await expect(open(copying)).rejects.toThrow("refused");
+  // What was committed stays, so the copy is needed, and one is enough.
+  for (let start = 0; start < 2; start++) {
+    await expect(open(copying)).rejects.toThrow("refused");
+    expect(copies()).toEqual(["notes.sqlite.v6.1.bak"]);
+  }
   const stopped = new DatabaseSync(file);
   expect(stopped.prepare("SELECT group_concat(id) AS ids FROM copies").get()).toEqual({ ids: "a,b" });
   stopped.exec("DELETE FROM refused");
@@ -419,6 +464,9 @@ test("a migration of many rows commits them in batches, and goes on after a fail
     });
     await database.close();
   }
+  expect(copies()).toEqual(["notes.sqlite.v6.1.bak"]);
+  await open([...copying, "DROP TABLE copies"]);
+  expect(copies()).toHaveLength(2);
 });
 
 test("a database of a newer program is refused", async () => {
