@@ -1,5 +1,5 @@
 import { addMs } from "@sandgate/kit/base/time";
-import type { Db } from "@sandgate/kit/storage/mongo";
+import { createCollections, type Db } from "@sandgate/kit/storage/mongo";
 import { keptMs } from "../domain/retention.ts";
 
 /** Fields of documents that are kept for a limited time. Times are stored as epoch milliseconds, but for this one. */
@@ -35,7 +35,7 @@ export async function letExpire(db: Db): Promise<void> {
   for (const { name, end, swept } of expiringCollections) {
     const collection = db.collection(name);
     await collection.updateMany({}, [{ $set: { removeAt: end } }], { hint: { _id: 1 } });
-    await collection.createIndex({ removeAt: 1 }, { name: "removal", expireAfterSeconds: 0 });
+    await createCollections(db, { [name]: [{ name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 }] });
     if (await collection.indexExists(swept)) await collection.dropIndex(swept);
   }
 }

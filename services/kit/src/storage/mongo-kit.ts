@@ -92,20 +92,20 @@ export const kitIndexes: Record<string, IndexDescription[]> = {
  * Serves the same query as `unsent`, separately for events that the bus has refused and those that it has not. The
  * third step adds it.
  */
-const refusedIndex: IndexDescription = {
-  name: "refused",
-  key: { unsent: 1, retryAt: 1, stagedAt: 1 },
-  partialFilterExpression: { unsent: true },
+export const refusedIndexes: Record<string, IndexDescription[]> = {
+  kit_outbox: [
+    {
+      name: "refused",
+      key: { unsent: 1, retryAt: 1, stagedAt: 1 },
+      partialFilterExpression: { unsent: true },
+    },
+  ],
 };
 
 /** The fourth step adds them. */
 export const answerUsageIndexes: Record<string, IndexDescription[]> = {
   kit_answer_usages: [{ name: "ended", key: { endsAt: 1 }, expireAfterSeconds: 0 }],
 };
-
-export async function addRefusedIndex(db: Db): Promise<void> {
-  await db.collection("kit_outbox").createIndexes([refusedIndex]);
-}
 
 /** Matches unsent events that the bus has not refused. */
 export const neverRefused = { unsent: true, retryAt: { $exists: false } } as const;

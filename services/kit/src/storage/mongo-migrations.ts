@@ -30,7 +30,10 @@ const leaseName = "kit.migrations";
 const leaseMs = 30_000;
 const pollMs = 200;
 
-/** Creates collections with their indexes, which must exist before a transaction writes to them. Existing ones stay. */
+/**
+ * Creates collections with their indexes, which must exist before a transaction writes to them. Existing ones stay. The
+ * only way to create indexes: a majority of the replica set is enough for them, as for writes.
+ */
 export async function createCollections(
   db: Db,
   collections: Record<string, readonly IndexDescription[]>,
@@ -40,7 +43,9 @@ export async function createCollections(
       const exists = error instanceof MongoServerError && error.codeName === "NamespaceExists";
       if (!exists) throw error;
     });
-    if (indexes.length > 0) await db.collection(name).createIndexes([...indexes]);
+    if (indexes.length === 0) continue;
+    // Otherwise an index of a collection that has documents waits until all members are there.
+    await db.collection(name).createIndexes([...indexes], { commitQuorum: "majority" });
   }
 }
 
@@ -71,9 +76,11 @@ export async function migrate(
   const runMissing = async () => {
     // Read again, since another replica may have run some before this one got the lease.
     for (const { name, expands, run } of await missing()) {
+      const step = { database: db.databaseName, step: name };
+      logger.info(step, "migrating a database");
       await run(db);
       await done.updateOne({ _id: name }, { $set: { at: new Date(), ...(expands && { expands }) } }, { upsert: true });
-      logger.info({ database: db.databaseName, step: name }, "migrated a database");
+      logger.info(step, "migrated a database");
     }
   };
   while ((await missing()).length > 0) {

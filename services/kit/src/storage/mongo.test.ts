@@ -1,5 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test-support/mongo";
+import {
+  probeMongo,
+  type SharedMongo,
+  startReplicaSet,
+  type TestDatabase,
+  useMongo,
+} from "@sandgate/test-support/mongo";
 import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { MongoClient } from "mongodb";
@@ -396,6 +402,38 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       await Promise.all([open(steps), open(steps), open(steps), open(steps)]);
       await open([...steps, step("three")]);
       expect(runs).toEqual(["one", "two", "three"]);
+    });
+
+    test("a step adds an index to documents while a member of the replica set is down, and is logged before", {
+      timeout: 300_000,
+    }, async () => {
+      const replicaSet = await startReplicaSet({ members: 3 });
+      const logged: { step?: string; msg: string }[] = [];
+      const write = (line: string) => void logged.push(JSON.parse(line));
+      const openSet = async (steps: readonly MongoMigration[]) => {
+        const own = { url: replicaSet.url, name: "set", logger: pino({}, { write }) };
+        opened.push(await openMongo({ ...own, migrations: steps }));
+        return opened.at(-1) as MongoDatabase;
+      };
+      try {
+        const database = await openSet(migrations);
+        await notesIn(database).insertOne({ _id: "a", text: "a", other: 1 });
+        const primary = await replicaSet.primary();
+        await replicaSet.members.find((member) => member !== primary)?.kill();
+        const index = { name: "other", key: { other: 1 } };
+        const step = {
+          name: "notes 2: other",
+          run: async (db: MongoDatabase["db"]) => {
+            expect(logged.at(-1)).toMatchObject({ step: "notes 2: other", msg: "migrating a database" });
+            await createCollections(db, { notes: [index] });
+          },
+        };
+        await openSet([...migrations, step]);
+        expect(await notesIn(database).indexExists(index.name)).toBe(true);
+      } finally {
+        await Promise.all(opened.splice(0).map((database) => database.close()));
+        await replicaSet.stop();
+      }
     });
 
     test("a step that failed is run again, with those after it", async () => {

@@ -6,7 +6,6 @@ import type { IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
 import { createAbandonedTransactionEnder } from "./mongo-abandoned.ts";
 import {
-  addRefusedIndex,
   answerUsageIndexes,
   createIdempotencyStore,
   createLeaseStore,
@@ -18,6 +17,7 @@ import {
   kitIndexes,
   type MongoTransaction,
   neverRefused,
+  refusedIndexes,
 } from "./mongo-kit.ts";
 import { createCollections, type MongoMigration, migrate } from "./mongo-migrations.ts";
 import type { OutboxStore } from "./outbox-store.ts";
@@ -60,7 +60,7 @@ const appName = "sandgate";
 const kitMigrations: readonly MongoMigration[] = [
   { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
   { name: "kit 2: no inbox", expands: true, run: dropInbox },
-  { name: "kit 3: refused events", expands: true, run: addRefusedIndex },
+  { name: "kit 3: refused events", expands: true, run: (db) => createCollections(db, refusedIndexes) },
   { name: "kit 4: what answers take", expands: true, run: (db) => createCollections(db, answerUsageIndexes) },
 ];
 
