@@ -142,11 +142,16 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     // Nobody else uses the platform now: else every replica would have to have the key before one seals with it.
     await restart({ current: "next", keys: { ...keys, next } });
     await until(async () => {
+      // One replica of each service counts them.
+      const left: string[] = [];
       for (const [service, index] of sealing) {
         const metrics = await (await fetch(`${platform.replica(service, index).adminUrl}/metrics`)).text();
-        const left = [...metrics.matchAll(new RegExp(`^sandgate_sealed_values.*key="${old}".* (\\d+)$`, "gm"))];
-        expect(new Set(left.map(([, values]) => values))).toEqual(new Set(["0"]));
+        const lines = metrics.matchAll(
+          new RegExp(`^sandgate_sealed_values.*service="(\\w+)".*key="${old}".* (\\d+)$`, "gm"),
+        );
+        for (const [, name, values] of lines) left.push(`${name} ${values}`);
       }
+      expect(new Set(left)).toEqual(new Set(["identity 0", "workspace 0"]));
     });
     const head = Buffer.concat([Buffer.from([1, 4]), Buffer.from("next")]);
     for (const [service, collection] of [

@@ -143,7 +143,7 @@ export function defineService<
           relay = startRelay({ outbox: store.outbox, bus, logger, metrics });
           const { leases } = store;
           const purges = purge && (await startWorkspacePurges({ service: name, leases, bus, logger, ...purge }));
-          reencryption = startReencryption({ service: name, sealed: store.sealed, keyring, metrics, logger });
+          reencryption = startReencryption({ service: name, sealed: store.sealed, leases, keyring, metrics, logger });
           const tasks: (BackgroundTask | undefined)[] = [reencryption, purges, unknown?.start()];
           background = [...tasks.filter((task) => task !== undefined), ...((await parts.start?.()) ?? [])];
         },

@@ -5,8 +5,10 @@ import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { pino } from "pino";
-import { afterEach, describe, expect } from "vitest";
+import { afterEach, describe, expect, vi } from "vitest";
 import { createMetrics, type Metrics, printMetrics } from "../base/metrics.ts";
+import { hourMs, minuteMs } from "../base/time.ts";
+import type { LeaseStore } from "./leases.ts";
 import { createCollections, openMongo } from "./mongo.ts";
 import { startReencryption } from "./reencryption.ts";
 import type { SealedColumn, SealedRow, SealedValues } from "./sealed-values.ts";
@@ -23,6 +25,7 @@ interface Row {
 
 interface Opened {
   sealed: SealedValues;
+  leases: LeaseStore;
   cleanUp(): Promise<void>;
 }
 
@@ -43,7 +46,7 @@ async function onSqlite(rows: Record<string, readonly Row[]>, folder: string): P
   ]);
   const transactions = new URL("./sqlite.fixture.ts", import.meta.url);
   const database = await openSqlite({ file: join(folder, "secrets.sqlite"), migrations, transactions, logger });
-  return { sealed: database.sealed, cleanUp: () => database.close() };
+  return { sealed: database.sealed, leases: database.leases, cleanUp: () => database.close() };
 }
 
 async function onMongo(rows: Record<string, readonly Row[]>): Promise<Opened> {
@@ -65,7 +68,7 @@ async function onMongo(rows: Record<string, readonly Row[]>): Promise<Opened> {
     await drop();
     await mongo.stop();
   };
-  return { sealed: database.sealed, cleanUp };
+  return { sealed: database.sealed, leases: database.leases, cleanUp };
 }
 
 /** A key ring with a further key, which is the current one. Both hold the old key unless `dropped`. */
@@ -91,11 +94,24 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
   });
 
   async function start(o: { rows: Record<string, readonly Row[]>; ring: Keyring; folder: string }) {
-    const { sealed, cleanUp } = await open(o.rows, o.folder);
-    ended.push(cleanUp);
+    const opened = await open(o.rows, o.folder);
+    ended.push(opened.cleanUp);
+    const first = startReplica(opened, o.ring);
+    return { ...first, startReplica: (ring: Keyring) => startReplica(opened, ring) };
+  }
+
+  function startReplica({ sealed, leases }: Opened, keyring: Keyring) {
     const metrics: Metrics = createMetrics();
-    const store = { ...sealed, columns: [secrets, answers] };
-    const task = startReencryption({ service: "vault", sealed: store, keyring: o.ring, metrics, logger });
+    const columns = [secrets, answers];
+    const acquire = vi.fn(leases.acquire);
+    const task = startReencryption({
+      service: "vault",
+      sealed: { ...sealed, columns },
+      leases: { ...leases, acquire },
+      keyring,
+      metrics,
+      logger,
+    });
     ended.push(() => task.stop());
     const counts = async () => {
       const lines = (await printMetrics([metrics], logger))
@@ -103,7 +119,7 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
         .filter((line) => line.startsWith("sandgate_sealed"));
       return lines.map((line) => line.replace(/.*table="(\w+)",key="([^"]+)"} /, "$1 $2 ")).toSorted();
     };
-    return { sealed, counts, state: task.state };
+    return { sealed, acquire, counts, ...task };
   }
 
   const place = (id: string, workspace?: string) => ({
@@ -166,6 +182,23 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
     expect(state()).toBe(`sealed values need keys that the key ring lacks: ${old.currentKeyId}`);
   });
 
+  test.runIf(isAvailable)("are looked for by one replica of those with the same current key", async ({ folder }) => {
+    const { old, ring } = await rotate(folder);
+    const rows = { secrets: [], answers: [] };
+    const first = await start({ rows, ring, folder });
+    const unused = [`answers ${old.currentKeyId} 0`, `secrets ${old.currentKeyId} 0`];
+    await until(async () => expect(await first.counts()).toEqual(unused));
+    const second = first.startReplica(ring);
+    await until(() => expect(second.acquire).toHaveResolvedWith([]));
+    expect(await second.counts()).toEqual([]);
+    // One with another current key doesn't wait for the first.
+    const other = first.startReplica(old);
+    await until(() => expect(other.acquire).toHaveResolvedWith([expect.stringContaining(old.currentKeyId)]));
+    await first.stop();
+    const third = first.startReplica(ring);
+    await until(async () => expect(await third.counts()).toEqual(unused));
+  });
+
   test.runIf(isAvailable)("that other keys seal are listed page by page, whatever their ids", async ({ folder }) => {
     const ringOf = async (id: string) => {
       const file = join(folder, `${id.length}${id.slice(0, 4)}.json`);
@@ -201,4 +234,48 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
     const [row] = await sealed.listOthers(secrets, "none", 10, undefined);
     expect(row?.sealed).toEqual(new Uint8Array(other));
   });
+});
+
+test("after a pass that found nothing, the next comes an hour later", async ({ folder }) => {
+  vi.useFakeTimers({ toFake: ["performance"] });
+  const { old, ring } = await rotate(folder);
+  const found = [{ id: "s", sealed: old.seal(Buffer.from("x"), { service: "vault", table: "secrets", record: "s" }) }];
+  let turns = 0;
+  let passes = 0;
+  const task = startReencryption({
+    service: "vault",
+    sealed: {
+      columns: [secrets],
+      async listOthers() {
+        passes += 1;
+        return found.splice(0);
+      },
+      replace: async (_, changes) => changes.map(({ id }) => id),
+    },
+    leases: {
+      async acquire(names) {
+        turns += 1;
+        return [...names];
+      },
+      listFree: async () => [],
+      release: async () => undefined,
+    },
+    keyring: ring,
+    metrics: createMetrics(),
+    logger,
+    everyMs: 1,
+  });
+  const takeTurns = async () => {
+    const before = turns;
+    await until(() => expect(turns).toBeGreaterThan(before + 3));
+    return passes;
+  };
+  // The first has found something.
+  expect(await takeTurns()).toBe(2);
+  vi.advanceTimersByTime(hourMs - minuteMs);
+  expect(await takeTurns()).toBe(2);
+  vi.advanceTimersByTime(minuteMs);
+  expect(await takeTurns()).toBe(3);
+  await task.stop();
+  vi.useRealTimers();
 });

@@ -1,12 +1,19 @@
+import { randomUUID } from "node:crypto";
 import { setImmediate } from "node:timers/promises";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
+import { hourMs, minuteMs, monotonicMs } from "../base/time.ts";
+import type { LeaseStore } from "./leases.ts";
 import type { SealedChange, SealedColumn, SealedRow, SealedStore } from "./sealed-values.ts";
 import type { Keyring } from "./sealing.ts";
 
 /** The time between passes. Replicas that still have an older ring may have sealed values meanwhile. */
-const everyMs = 10 * 60_000;
+const usualEveryMs = 10 * minuteMs;
+/** The time after a pass that found nothing, since on MongoDB a pass reads all that is sealed. */
+const restMs = hourMs;
+/** For how long a replica that was killed keeps others from passes. It is renewed at the time of each pass. */
+const leaseMs = 25 * minuteMs;
 const pageSize = 100;
 /** How many values are re-encrypted before others get their turn. */
 const atOnce = 10;
@@ -21,24 +28,31 @@ interface ColumnReport {
 }
 
 /**
- * Re-encrypts every sealed value of the store that another key than the ring's current one seals: at the start and
- * every ten minutes, page by page, so that an older key can be taken out of the ring. The metric
+ * Re-encrypts every sealed value of the store that another key than the ring's current one seals: at the start, then
+ * every ten minutes, and an hour after a pass that found nothing; page by page, so that an older key can be taken out
+ * of the ring. Of the replicas with the same current key one does so, by a lease. There, the metric
  * `sandgate_sealed_values` counts the values that still need another key after a pass, and the log says when something
  * changed. `state` is "ok", or why values can't be opened.
  */
 export function startReencryption(o: {
   service: string;
   sealed: SealedStore;
+  leases: LeaseStore;
   keyring: Keyring;
   metrics: Metrics;
   logger: Logger;
+  /** Ten minutes unless given. */
+  everyMs?: number;
 }): PeriodicTask & { state(): "ok" | string } {
-  const { service, sealed, keyring, logger } = o;
+  const { service, sealed, leases, keyring, logger, everyMs = usualEveryMs } = o;
   const counted = gauge(o.metrics, {
     name: "sandgate_sealed_values",
     help: "Sealed values in the database that need another key than the key ring's current one, as of the last pass.",
     labelNames: ["service", "table", "key"],
   });
+  const holder = randomUUID();
+  const lease = [`kit.reencryption ${keyring.currentKeyId}`];
+  let restsUntil = 0;
   let reported = "";
   let state: "ok" | string = "ok";
 
@@ -105,6 +119,7 @@ export function startReencryption(o: {
     ];
     state = problems.length === 0 ? "ok" : problems.join("; ");
     const reencrypted = reports.reduce((sum, report) => sum + report.reencrypted, 0);
+    restsUntil = reencrypted === 0 && others.size === 0 ? monotonicMs() + restMs : 0;
     const report = JSON.stringify([...others]);
     if (reencrypted === 0 && report === reported) return;
     reported = report;
@@ -118,6 +133,27 @@ export function startReencryption(o: {
     else logger.info(counts, "everything is sealed with the current key of the key ring");
   }
 
-  const task = startPeriodicTask({ what: "re-encrypt sealed values", everyMs, logger, work: treatAll });
-  return { stop: task.stop, state: () => state };
+  /** Another replica says what is sealed. */
+  function forget(): void {
+    counted.reset();
+    restsUntil = 0;
+    reported = "";
+    state = "ok";
+  }
+
+  async function work(signal: AbortSignal): Promise<void> {
+    if ((await leases.acquire(lease, holder, leaseMs)).length === 0) forget();
+    else if (monotonicMs() >= restsUntil) await treatAll(signal);
+  }
+
+  const task = startPeriodicTask({ what: "re-encrypt sealed values", everyMs, logger, work });
+  return {
+    state: () => state,
+    async stop() {
+      await task.stop();
+      await leases
+        .release(lease, holder)
+        .catch((error: unknown) => logger.warn({ err: error, lease }, "a lease was not released; it will expire"));
+    },
+  };
 }

@@ -29,8 +29,8 @@ export interface SealedChange {
 /** The sealed values of one database. */
 export interface SealedValues {
   /**
-   * Up to `limit` rows that another key than this one seals, of those after `after`, in an order of their own. However
-   * many this key seals, they cost nothing here.
+   * Up to `limit` rows that another key than this one seals, of those after `after`, in an order of their own. On
+   * SQLite, those that this key seals cost nothing, however many they are. MongoDB reads them all.
    */
   listOthers(column: SealedColumn, keyId: string, limit: number, after: SealedRow | undefined): Promise<SealedRow[]>;
   /** Replaces values, and returns the ids of those that were replaced: a row that has changed by now stays. */
