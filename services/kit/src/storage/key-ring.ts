@@ -7,7 +7,8 @@ import { newRingKey, parseRing, type RingFile } from "./sealing.ts";
 const usage = `The key ring that seals secrets:
   add <file>        adds a key that opens values; prints its id
   use <file> <id>   from the next start on, this key seals values, and all others are re-encrypted with it
-  drop <file> <id>  removes a key with which nothing is sealed any more (sandgate_sealed_values)
+  drop <file> <id>  removes a key with which nothing is sealed any more (sandgate_sealed_values). What is stored nowhere
+                    isn't counted: deploy/README.md, "Key ring"
 Between add and use, start every process that seals values with the new file.
 `;
 
