@@ -18,6 +18,7 @@ interface SandboxGuardDocument extends GuardDocument {
   liveMemoryMb?: number;
   /** What all its records count for. */
   recordBytes?: number;
+  recountedAt?: Date;
   failures?: FailureWindow;
   /** The quota owner. */
   chargedTo?: string;
@@ -54,6 +55,11 @@ export interface Usages {
   reserve(tx: MongoTransaction, sandbox: Sandbox, o: CreateOptions): Promise<Omit<CreateState, "isNameTaken">>;
   /** Subtracts a sandbox that has ended, and counts an attempt that has failed. */
   release(tx: MongoTransaction, sandbox: Sandbox): Promise<void>;
+  /**
+   * What all records of the sandbox's workspace count for, with that of this new one. They are counted anew at most once
+   * a day, since an earlier version deletes some without subtracting them; else it is what was counted.
+   */
+  recountRecords(tx: MongoTransaction, sandbox: Sandbox, counted: number): Promise<number>;
   /** Subtracts deleted records. */
   releaseRecords(tx: MongoTransaction, deleted: readonly Pick<Sandbox, "workspaceId" | "recordBytes">[]): Promise<void>;
 }
@@ -137,6 +143,22 @@ export function createQuotaOwners(db: Db): QuotaOwners & Usages {
       if (!isFailedAttempt(sandbox)) return;
       const failures = countFailure(guard?.failures, updatedAt);
       await guards.updateOne({ _id: workspaceId }, { $set: { failures } }, { session });
+    },
+
+    async recountRecords({ session }, { workspaceId, recordBytes: added = 0 }, counted) {
+      const now = new Date();
+      const recent = { _id: workspaceId, recountedAt: { $gt: addMs(now, -dayMs) } };
+      if (await guards.findOne(recent, { session, projection: { _id: 1 } })) return counted;
+      const [all] = await db
+        .collection<Sandbox>("sandboxes")
+        .aggregate<{ bytes: number }>(
+          [{ $match: { workspaceId } }, { $group: { _id: null, bytes: { $sum: "$recordBytes" } } }],
+          { session },
+        )
+        .toArray();
+      const recordBytes = (all?.bytes ?? 0) + added;
+      await guards.updateOne({ _id: workspaceId }, { $set: { recordBytes, recountedAt: now } }, { session });
+      return recordBytes;
     },
 
     async releaseRecords({ session }, deleted) {

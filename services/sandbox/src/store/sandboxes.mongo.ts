@@ -135,9 +135,11 @@ export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): S
 
   const deletion = createRecordDeletion(db, usages);
 
-  async function evict(tx: MongoTransaction, { workspaceId }: Sandbox, quotas: Quotas, state: CreateState) {
+  async function evict(tx: MongoTransaction, sandbox: Sandbox, quotas: Quotas, reserved: CreateState) {
+    if (!needsEviction(quotas, reserved)) return;
+    const state = { ...reserved, recordBytes: await usages.recountRecords(tx, sandbox, reserved.recordBytes) };
     if (!needsEviction(quotas, state)) return;
-    const oldest = await deletion.find(tx, { workspaceId }, maxEvicted, { cleanedAt: 1 });
+    const oldest = await deletion.find(tx, { workspaceId: sandbox.workspaceId }, maxEvicted, { cleanedAt: 1 });
     await deletion.run(tx, chooseEvicted(quotas, state, oldest));
   }
 
