@@ -260,9 +260,36 @@ func TestWriteAndRead(t *testing.T) {
 		}
 		defer func() { _ = unix.Unmount(small, 0) }()
 		_, err := h.write(t.Context(), &pb.WriteRequest_Start{Path: []byte(small + "/big")}, make([]byte, 3<<20), true)
-		wantReason(t, err, pb.Reason_REASON_ERRNO)
+		wantErrno(t, err, "ENOSPC")
 		if left := namesIn(t, small); len(left) != 0 {
 			t.Error(left)
+		}
+		inPlace := folder + "/in-place"
+		_ = os.WriteFile(small+"/file", []byte("before"), 0o644)
+		_ = os.WriteFile(inPlace, nil, 0o644)
+		if err := unix.Mount(small+"/file", inPlace, "", unix.MS_BIND, ""); err != nil {
+			t.Skip(err)
+		}
+		defer func() { _ = unix.Unmount(inPlace, 0) }()
+		write := func(content []byte) error {
+			_, err := h.write(t.Context(), &pb.WriteRequest_Start{Path: []byte(inPlace)}, content, true)
+			return err
+		}
+		wantErrno(t, write(make([]byte, 3<<20)), "ENOSPC")
+		if got, _ := os.ReadFile(inPlace); string(got) != "before" {
+			t.Errorf("%d bytes", len(got))
+		}
+		var left unix.Statfs_t
+		if err := unix.Statfs(small, &left); err != nil || left.Bfree*uint64(left.Bsize) < 900<<10 {
+			t.Error(left.Bfree, err)
+		}
+		for _, content := range []string{strings.Repeat("x", 600<<10), "", "after"} {
+			if err := write([]byte(content)); err != nil {
+				t.Error(err)
+			}
+			if got, _ := os.ReadFile(inPlace); string(got) != content {
+				t.Errorf("%d bytes of %d", len(got), len(content))
+			}
 		}
 	})
 }
@@ -456,6 +483,20 @@ func tarOf(headers ...*tar.Header) []byte {
 	return out.Bytes()
 }
 
+// namesOf ends with the error of an archive that is damaged.
+func namesOf(archive []byte) (names []string) {
+	for reader := tar.NewReader(bytes.NewReader(archive)); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		if err != nil {
+			return append(names, err.Error())
+		}
+		names = append(names, header.Name)
+	}
+}
+
 func TestArchives(t *testing.T) {
 	h := dialHelper(t)
 	from, to, outside := t.TempDir(), t.TempDir(), t.TempDir()
@@ -493,22 +534,56 @@ func TestArchives(t *testing.T) {
 			"": {"folder/", "folder/file", "folder/link", "folder/python"},
 		} {
 			archive, err := h.archive(t, from+path)
-			var names []string
-			for reader := tar.NewReader(bytes.NewReader(archive)); err == nil; {
-				var header *tar.Header
-				if header, err = reader.Next(); err == nil {
-					names = append(names, header.Name)
-				}
-			}
-			if !errors.Is(err, io.EOF) || !slices.Equal(names, want) {
+			if names := namesOf(archive); err != nil || !slices.Equal(names, want) {
 				t.Errorf("%q: %q, %v", path, names, err)
 			}
 		}
 		_ = os.RemoveAll(outside)
 		_ = os.Mkdir(outside, 0o755)
 	})
+	t.Run("what is removed meanwhile is left out", func(t *testing.T) {
+		root := t.TempDir()
+		// More than a client takes before it reads.
+		_ = os.WriteFile(root+"/a", make([]byte, 32<<20), 0o644)
+		_ = os.MkdirAll(root+"/b/below", 0o755)
+		_ = os.WriteFile(root+"/c", []byte("x"), 0o644)
+		_ = os.Symlink("a", root+"/d")
+		_ = os.WriteFile(root+"/e", []byte("x"), 0o644)
+		stream, err := h.files.ReadArchive(t.Context(), &pb.ReadArchiveRequest{Path: []byte(root)})
+		if err != nil || !stream.Receive() {
+			t.Fatal(err, stream.Err())
+		}
+		for _, name := range []string{"b", "c", "d"} {
+			_ = os.RemoveAll(root + "/" + name)
+		}
+		archive := slices.Clone(stream.Msg().Data)
+		for stream.Receive() {
+			archive = append(archive, stream.Msg().Data...)
+		}
+		if err := errors.Join(stream.Err(), stream.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if names := namesOf(archive); !slices.Equal(names, []string{"a", "e"}) {
+			t.Errorf("%q", names)
+		}
+		stream, err = h.files.ReadArchive(t.Context(), &pb.ReadArchiveRequest{Path: []byte(root + "/c")})
+		if err == nil && stream.Receive() {
+			t.Error("what is not there was sent")
+		}
+		wantErrno(t, errors.Join(err, stream.Err()), "ENOENT")
+	})
 	t.Run("one that fails", func(t *testing.T) {
-		if _, err := h.archive(t, "/proc/self"); err == nil {
+		path := t.TempDir() + "/shortened"
+		// More than a client takes before it reads.
+		_ = os.WriteFile(path, make([]byte, 32<<20), 0o644)
+		stream, err := h.files.ReadArchive(t.Context(), &pb.ReadArchiveRequest{Path: []byte(path)})
+		if err != nil || !stream.Receive() {
+			t.Fatal(err, stream.Err())
+		}
+		_ = os.Truncate(path, 1<<20)
+		for stream.Receive() {
+		}
+		if errors.Join(stream.Err(), stream.Close()) == nil {
 			t.Error("it ended well")
 		}
 	})

@@ -28,6 +28,8 @@ func TestCommands(t *testing.T) {
 	}{
 		"argv is no shell":                  {argv("echo", "$HOME"), "$HOME\n", "", 0},
 		"a shell has the home folder":       {shell("echo $HOME"), "/root\n", "", 0},
+		"and the user's name":               {shell("echo $USER $LOGNAME"), "root root\n", "", 0},
+		"unless the command has another":    {&pb.Command{Shell: "echo $USER $LOGNAME", Env: map[string]string{"USER": "me"}}, "me root\n", "", 0},
 		"streams come apart":                {shell("echo out; echo err >&2"), "out\n", "err\n", 0},
 		"an exit code":                      {shell("exit 7"), "", "", 7},
 		"a missing program":                 {argv("no-such-program"), "", "no-such-program: not found\n", 127},
@@ -94,6 +96,9 @@ func TestUser(t *testing.T) {
 		if strings.TrimSpace(string(got.stdout)) != want {
 			t.Errorf("%s: %s%s", user, got.stdout, got.stderr)
 		}
+	}
+	if got := h.run(t, &pb.Command{Shell: "echo $USER $LOGNAME", User: "nobody", Cwd: "/"}); string(got.stdout) != "nobody nobody\n" {
+		t.Errorf("%q", got.stdout)
 	}
 	closed := t.TempDir()
 	if err := os.Chmod(closed, 0o700); err != nil {
@@ -278,6 +283,27 @@ func TestTreesEnd(t *testing.T) {
 			if alive(sleep) != 0 {
 				t.Error("some are left")
 			}
+		}
+	})
+	t.Run("when the last caller leaves", func(t *testing.T) {
+		run := &pb.RunRequest{Id: newID(), Command: argv("sleep", "1000"), EndOnDisconnect: true}
+		call := func() (leave func()) {
+			ctx, leave := context.WithCancel(t.Context())
+			stream, err := dialHelper(t).Run(ctx, run)
+			if err != nil || !stream.Receive() {
+				t.Fatal(err)
+			}
+			return leave
+		}
+		leaveFirst, leaveLast := call(), call()
+		leaveFirst()
+		answer, err := h.Wait(t.Context(), &pb.WaitRequest{Id: run.Id, TimeoutMs: 500})
+		if err != nil || answer.Process.State != pb.ProcessState_PROCESS_STATE_RUNNING {
+			t.Error(answer, err)
+		}
+		leaveLast()
+		if ended := h.wait(t, run.Id); ended.Signal != 15 {
+			t.Error(ended)
 		}
 	})
 	t.Run("when the connection breaks", func(t *testing.T) {
@@ -708,5 +734,23 @@ func TestListOfLongCommands(t *testing.T) {
 	}
 	if argv := h.get(t, id).Argv; len(argv) != 3 || argv[2] != long {
 		t.Error("the process itself is cut")
+	}
+	last := h.start(t, &pb.Command{Argv: []string{"true", long}})
+	h.wait(t, last)
+	for range 15 {
+		h.run(t, &pb.Command{Argv: []string{"true", long}})
+	}
+	until(t, "more than 4 MiB are cut", func() bool { return len(h.get(t, id).Argv) == 2 })
+	if argv := h.get(t, id).Argv; argv[1] != "x"+long[:1018] {
+		t.Errorf("%d bytes", len(argv[1]))
+	}
+	if argv := h.get(t, last).Argv; argv[1] != long {
+		t.Error("more than the oldest are cut")
+	}
+	words := h.start(t, &pb.Command{Argv: append([]string{"true"}, make([]string, 4000)...)})
+	h.wait(t, words)
+	processes := list()
+	if argv := processes[slices.IndexFunc(processes, func(one *pb.Process) bool { return one.Id == words })].Argv; len(argv) > 1024 {
+		t.Errorf("%d empty words", len(argv))
 	}
 }

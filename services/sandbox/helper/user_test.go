@@ -183,6 +183,42 @@ func TestFilesOfAnotherUser(t *testing.T) {
 	})
 }
 
+// inUserNamespace dials a helper for which there are 1,000 users.
+func inUserNamespace(t testing.TB) *exec.Cmd {
+	t.Helper()
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1000}}
+	attributes := &syscall.SysProcAttr{
+		// The network is where its socket is.
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+	}
+	try := exec.Command("true")
+	try.SysProcAttr = attributes
+	if err := try.Run(); err != nil {
+		t.Skip("no user namespace can be made here: ", err)
+	}
+	dial := exec.Command("/proc/self/exe", "dial")
+	dial.SysProcAttr = attributes
+	return dial
+}
+
+func TestUserThatTheNamespaceHasNot(t *testing.T) {
+	requireRoot(t)
+	h := dialBy(t, inUserNamespace(t))
+	for _, user := range []string{"100000", "999:100000"} {
+		_, err := h.Start(t.Context(), &pb.StartRequest{Id: newID(), Command: &pb.Command{Shell: "true", User: user, Cwd: "/"}})
+		if detail := detailOf(err); detail.GetReason() != pb.Reason_REASON_USER_UNKNOWN || detail.GetField() != "" {
+			t.Error(user, err)
+		}
+		_, err = h.files.Stat(t.Context(), &pb.StatRequest{Path: []byte("/"), User: user})
+		if detail := detailOf(err); detail.GetReason() != pb.Reason_REASON_USER_UNKNOWN || detail.GetField() != "user" {
+			t.Error(user, err)
+		}
+	}
+	if got := h.run(t, &pb.Command{Shell: "id -u", User: "999:999", Cwd: "/"}); string(got.stdout) != "999\n" {
+		t.Errorf("%q %q", got.stdout, got.stderr)
+	}
+}
+
 // threadsOf are the real, effective, saved and file system uids and gids of a program's threads, each once.
 func threadsOf(t testing.TB, pid int32) map[string]bool {
 	t.Helper()

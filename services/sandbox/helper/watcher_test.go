@@ -40,6 +40,22 @@ func (h *helper) take(t testing.TB, id, root string) (lines []string) {
 	return lines
 }
 
+func TestTheKernelsLimitOfWatches(t *testing.T) {
+	requireRoot(t)
+	// The limits are this namespace's own.
+	h := dialBy(t, inUserNamespace(t))
+	for name, value := range map[string]string{"max_inotify_watches": "2", "max_inotify_instances": "0"} {
+		if got := h.run(t, &pb.Command{Shell: "echo " + value + " > /proc/sys/user/" + name}); got.process.GetExitCode() != 0 {
+			t.Skipf("%s", got.stderr)
+		}
+		root := t.TempDir()
+		_ = os.MkdirAll(root+"/a/b/c", 0o755)
+		_, err := h.files.CreateWatcher(t.Context(), &pb.CreateWatcherRequest{Path: []byte(root), Recursive: true})
+		wantReason(t, err, pb.Reason_REASON_WATCH_LIMIT)
+		h.run(t, &pb.Command{Shell: "echo 1000 > /proc/sys/user/" + name})
+	}
+}
+
 func TestWatchers(t *testing.T) {
 	h := dialHelper(t)
 	root := t.TempDir()
@@ -96,6 +112,23 @@ func TestWatchers(t *testing.T) {
 		want("when it comes back", "CREATE goes", "CREATE goes/below", "CREATE goes/below/file", "CREATE goes/file")
 		_ = os.WriteFile(root+"/goes/below/file", nil, 0o644)
 		want("then", "WRITE goes/below/file")
+	})
+	t.Run("a folder that moves at once is watched", func(t *testing.T) {
+		const folders = 100
+		for number := range folders {
+			_ = os.MkdirAll(fmt.Sprint(root, "/made-", number, "/below"), 0o755)
+			_ = os.Rename(fmt.Sprint(root, "/made-", number), fmt.Sprint(root, "/renamed-", number))
+		}
+		_ = h.take(t, id, root)
+		for number := range folders {
+			_ = os.Mkdir(fmt.Sprint(root, "/renamed-", number, "/below/new"), 0o755)
+		}
+		got := h.take(t, id, root)
+		for number := range folders {
+			if line := fmt.Sprint("CREATE renamed-", number, "/below/new"); !slices.Contains(got, line) {
+				t.Errorf("no %q", line)
+			}
+		}
 	})
 	t.Run("the folder itself moves away", func(t *testing.T) {
 		top := t.TempDir() + "/top"

@@ -126,11 +126,17 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
       );
     case Reason.WATCHER_NOT_FOUND:
       return new DomainError("NOT_FOUND", "The sandbox has no such watcher.", {
-        hint: "Create another one. They end when nobody asks them for 5 minutes.",
+        hint: "Create another one. One that nobody asked for 5 minutes may end when there are 32.",
         cause,
       });
     case Reason.TOO_MANY_WATCHERS:
       return conflict("EMFILE", "32 watchers are open in the sandbox already.", "Remove one.");
+    case Reason.WATCH_LIMIT:
+      return conflict(
+        "EMFILE",
+        "No more folders can be watched: the machine's limit of watches is used up.",
+        "Watch fewer folders, or one without those below it. The operator can raise fs.inotify.max_user_watches and max_user_instances.",
+      );
     default:
       return unusable(cause);
   }

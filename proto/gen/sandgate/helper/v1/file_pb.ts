@@ -1160,8 +1160,8 @@ export const FileService: GenService<{
     output: typeof SetModeResponseSchema;
   },
   /**
-   * A tar archive of a file or of what is in a folder; sockets, FIFOs and devices are left out. One that fails ends with an
-   * error, never well.
+   * A tar archive of a file or of what is in a folder; sockets, FIFOs, devices and what is removed meanwhile are left out. One
+   * that fails ends with an error, never well.
    *
    * @generated from rpc sandgate.helper.v1.FileService.ReadArchive
    */
@@ -1191,8 +1191,8 @@ export const FileService: GenService<{
     output: typeof WatchResponseSchema;
   },
   /**
-   * A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open, and one that
-   * nobody asks for 5 minutes ends.
+   * A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open. For another
+   * the one ends that nobody asked for longest, if that is 5 minutes.
    *
    * @generated from rpc sandgate.helper.v1.FileService.CreateWatcher
    */

@@ -40,7 +40,7 @@ export type Command = Message<"sandgate.helper.v1.Command"> & {
   cwd: string;
 
   /**
-   * Added to the container's own environment.
+   * Added to the container's own environment, and to HOME, USER and LOGNAME of the user.
    *
    * @generated from field: map<string, string> env = 4;
    */
@@ -321,7 +321,8 @@ export type RunRequest = Message<"sandgate.helper.v1.RunRequest"> & {
   command?: Command | undefined;
 
   /**
-   * Ends the process with all descendants when this call is left: SIGTERM, and SIGKILL 1 s later.
+   * Ends the process with all descendants when this call is left, as the last of those that Run it: SIGTERM, and SIGKILL 1 s
+   * later.
    *
    * @generated from field: bool end_on_disconnect = 3;
    */
@@ -889,7 +890,8 @@ export const ProcessService: GenService<{
   },
   /**
    * All running ones and the last 1,000 that ended, in the order of their start. When they are larger than 2 MiB together,
-   * each command and folder is cut to 1 KiB.
+   * each command and folder is cut to 1 KiB. So are those of the first that ended, wherever they are told of, when the
+   * ended ones have more than 4 MiB of them.
    *
    * @generated from rpc sandgate.helper.v1.ProcessService.ListProcesses
    */

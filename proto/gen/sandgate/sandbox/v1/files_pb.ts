@@ -1043,7 +1043,8 @@ export const FileService: GenService<{
   },
   /**
    * A watch whose changes are kept in the sandbox until they are asked for, at any replica: 4,096 of them, or 512 KiB of paths.
-   * 32 may be open in a sandbox (CONFLICT with EMFILE), and one that nobody asks for 5 minutes ends.
+   * 32 may be open in a sandbox (CONFLICT with EMFILE). For another the one ends that nobody asked for longest, if that is 5
+   * minutes.
    *
    * @generated from rpc sandgate.sandbox.v1.FileService.CreateWatcher
    */

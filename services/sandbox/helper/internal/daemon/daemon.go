@@ -29,7 +29,7 @@ import (
 
 const (
 	// Grows with every change of the contract.
-	version = 5
+	version = 6
 	// Where `dial` puts the listening socket.
 	listenerDescriptor = 3
 	threads            = 16

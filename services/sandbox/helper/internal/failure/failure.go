@@ -23,6 +23,7 @@ var codes = map[helperv1.Reason]connect.Code{
 	helperv1.Reason_REASON_PROCESS_NOT_FOUND:     connect.CodeNotFound,
 	helperv1.Reason_REASON_WATCHER_NOT_FOUND:     connect.CodeNotFound,
 	helperv1.Reason_REASON_TOO_MANY_WATCHERS:     connect.CodeResourceExhausted,
+	helperv1.Reason_REASON_WATCH_LIMIT:           connect.CodeResourceExhausted,
 	helperv1.Reason_REASON_TOO_MANY_PROCESSES:    connect.CodeResourceExhausted,
 	helperv1.Reason_REASON_CWD_NOT_A_DIRECTORY:   connect.CodeInvalidArgument,
 	helperv1.Reason_REASON_USER_UNKNOWN:          connect.CodeInvalidArgument,

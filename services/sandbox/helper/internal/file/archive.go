@@ -75,8 +75,8 @@ func (service *Service) ReadArchive(ctx context.Context, request *helperv1.ReadA
 	return failure.FromSystem(err)
 }
 
-// archiveFolder adds what is in the folder at root + name, in byte order. The path is left as it was given: links and dots in it
-// are the system's.
+// archiveFolder adds what is in the folder at root + name, in byte order, without what is removed meanwhile. The path is left as
+// it was given: links and dots in it are the system's.
 func archiveFolder(ctx context.Context, archive *tar.Writer, root, name string) error {
 	entries, err := os.ReadDir(root + name)
 	if err != nil {
@@ -87,13 +87,12 @@ func archiveFolder(ctx context.Context, archive *tar.Writer, root, name string) 
 			return err
 		}
 		below := name + entry.Name()
-		if err := archiveEntry(archive, root+below, below); err != nil {
-			return err
+		err := archiveEntry(archive, root+below, below)
+		if err == nil && entry.IsDir() {
+			err = archiveFolder(ctx, archive, root, below+"/")
 		}
-		if entry.IsDir() {
-			if err := archiveFolder(ctx, archive, root, below+"/"); err != nil {
-				return err
-			}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
 		}
 	}
 	return nil

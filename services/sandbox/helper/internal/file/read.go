@@ -19,25 +19,25 @@ func notAFile() error {
 	return failure.New(helperv1.Reason_REASON_NOT_A_FILE, "it is no regular file")
 }
 
-// openFile waits for no FIFO and opens no device.
+// openFile waits for no FIFO and opens no device. Its errors are the system's, or REASON_NOT_A_FILE.
 func openFile(path string) (*os.File, unix.Stat_t, error) {
 	found, err := status(path, true)
 	if err != nil {
-		return nil, found, failure.FromSystem(err)
+		return nil, found, err
 	}
 	if !isType(found, unix.S_IFREG) {
 		return nil, found, notAFile()
 	}
 	descriptor, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, found, failure.FromSystem(err)
+		return nil, found, err
 	}
 	if err = unix.Fstat(descriptor, &found); err == nil && !isType(found, unix.S_IFREG) {
 		err = notAFile()
 	}
 	if err != nil {
 		unix.Close(descriptor)
-		return nil, found, failure.FromSystem(err)
+		return nil, found, err
 	}
 	return os.NewFile(uintptr(descriptor), path), found, nil
 }
@@ -84,7 +84,7 @@ func (service *Service) Read(ctx context.Context, request *helperv1.ReadRequest,
 		return file, err
 	})
 	if err != nil {
-		return err
+		return failure.FromSystem(err)
 	}
 	defer file.Close()
 	start := &helperv1.ReadResponse_Start{Entry: service.names().entry(service.absolute(path), found)}

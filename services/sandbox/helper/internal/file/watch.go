@@ -66,6 +66,9 @@ func (service *Service) watch(given []byte, recursive bool, userName string) (*w
 		return nil, failure.FromSystem(err)
 	}
 	descriptor, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if errors.Is(err, unix.EMFILE) {
+		err = errWatchLimit
+	}
 	if err != nil {
 		return nil, failure.FromSystem(err)
 	}
@@ -141,9 +144,17 @@ func isMount(path string) bool {
 	return err == nil && found.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// add watches a folder, and with `recursive` what is below it; tell: what is found there is told as created.
+// The kernel's limits of what a user may watch, which a user's sandboxes share.
+var errWatchLimit = failure.New(helperv1.Reason_REASON_WATCH_LIMIT, "the kernel's limit of watches is used up")
+
+// add watches a folder, and with `recursive` what is below it; tell: what is found in folders that were not watched before is
+// told as created.
 func (watch *watcher) add(path string, tell bool) error {
-	entries, err := as(watch.user, func() ([]os.DirEntry, error) { return watch.addFolder(path) })
+	isNew := false
+	entries, err := as(watch.user, func() (entries []os.DirEntry, err error) {
+		entries, isNew, err = watch.addFolder(path)
+		return entries, err
+	})
 	if err != nil {
 		return err
 	}
@@ -152,13 +163,13 @@ func (watch *watcher) add(path string, tell bool) error {
 			continue
 		}
 		below := strings.TrimSuffix(path, "/") + "/" + entry.Name()
-		if tell {
+		if tell && isNew {
 			if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_CREATE, below, ""); err != nil {
 				return err
 			}
 		}
 		if entry.IsDir() {
-			if err := watch.add(below, tell); errors.Is(err, unix.ENOSPC) {
+			if err := watch.addIfThere(below, tell); err != nil {
 				return err
 			}
 		}
@@ -166,26 +177,38 @@ func (watch *watcher) add(path string, tell bool) error {
 	return nil
 }
 
-// addFolder answers what is in the folder, with `recursive` alone.
-func (watch *watcher) addFolder(path string) ([]os.DirEntry, error) {
+// addIfThere passes over a folder that is gone, or not the user's to see.
+func (watch *watcher) addIfThere(path string, tell bool) error {
+	if err := watch.add(path, tell); errors.Is(err, errWatchLimit) {
+		return err
+	}
+	return nil
+}
+
+// addFolder answers what is in the folder, with `recursive` alone, and whether it was not watched before.
+func (watch *watcher) addFolder(path string) (entries []os.DirEntry, isNew bool, err error) {
 	var descriptor int
 	var failed error
 	if err := watch.raw.Control(func(inotify uintptr) { descriptor, failed = unix.InotifyAddWatch(int(inotify), path, watched) }); err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	if errors.Is(failed, unix.ENOSPC) {
+		failed = errWatchLimit
 	}
 	if failed != nil {
-		return nil, failed
+		return nil, false, failed
 	}
+	_, known := watch.paths[int32(descriptor)]
 	watch.paths[int32(descriptor)] = path
 	if !watch.recursive {
-		return nil, nil
+		return nil, !known, nil
 	}
-	entries, err := os.ReadDir(path)
+	entries, err = os.ReadDir(path)
 	if err != nil {
 		// No folder, or gone.
-		return nil, nil
+		return nil, !known, nil
 	}
-	return entries, nil
+	return entries, !known, nil
 }
 
 func (watch *watcher) tell(kind helperv1.ChangeType, path, to string) error {
@@ -268,10 +291,7 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 			return err
 		}
 		// Folders may have come or moved meanwhile. What is watched already stays so, under its path of now.
-		if err := watch.add(watch.top, false); errors.Is(err, unix.ENOSPC) {
-			return err
-		}
-		return nil
+		return watch.addIfThere(watch.top, false)
 	}
 	moved := mask&unix.IN_MOVED_TO != 0 && watch.from != "" && cookie == watch.cookie
 	if !moved {
@@ -330,7 +350,11 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 				watch.paths[known] = path + below[len(from):]
 			}
 		}
-		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_MOVE, from, path)
+		if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_MOVE, from, path); err != nil || !folder || !watch.recursive {
+			return err
+		}
+		// It may have moved before it was found under its old path.
+		return watch.addIfThere(path, true)
 	case mask&unix.IN_MOVED_FROM != 0:
 		watch.cookie, watch.from = cookie, path
 		return nil
@@ -338,10 +362,7 @@ func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) 
 		if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_CREATE, path, ""); err != nil || !folder || !watch.recursive {
 			return err
 		}
-		if err := watch.add(path, true); errors.Is(err, unix.ENOSPC) {
-			return err
-		}
-		return nil
+		return watch.addIfThere(path, true)
 	case isWrite:
 		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_WRITE, path, "")
 	case mask&unix.IN_DELETE != 0:

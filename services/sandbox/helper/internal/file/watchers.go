@@ -21,19 +21,20 @@ const (
 
 // watchers are those whose changes are kept until they are asked for.
 type watchers struct {
-	// How long one may go without being asked.
-	timeout time.Duration
+	// How long one has gone unasked that may end for another.
+	idle time.Duration
 
 	mutex sync.Mutex
 	byID  map[string]*keptWatch
 }
 
 func newWatchers() watchers {
-	return watchers{timeout: 5 * time.Minute, byID: map[string]*keptWatch{}}
+	return watchers{idle: 5 * time.Minute, byID: map[string]*keptWatch{}}
 }
 
 type keptWatch struct {
-	timeout *time.Timer
+	// Of the table.
+	asked time.Time
 
 	// Held while events are read, so that they are told in their order whoever reads them.
 	mutex   sync.Mutex
@@ -51,28 +52,26 @@ func (service *Service) CreateWatcher(_ context.Context, request *helperv1.Creat
 	if err != nil {
 		return nil, err
 	}
-	kept := &keptWatch{watch: watch, buffer: make([]byte, 16<<10)}
+	kept := &keptWatch{asked: time.Now(), watch: watch, buffer: make([]byte, 16<<10)}
 	watch.send = kept.keep
 	all := &service.watchers
 	all.mutex.Lock()
 	defer all.mutex.Unlock()
-	if len(all.byID) >= maxWatchers {
+	if !all.makeRoom() {
 		watch.file.Close()
 		return nil, failure.New(helperv1.Reason_REASON_TOO_MANY_WATCHERS, "32 watchers are open already")
 	}
 	id := rand.Text()
 	all.byID[id] = kept
-	kept.timeout = time.AfterFunc(all.timeout, func() { all.remove(id) })
 	go kept.follow()
 	return &helperv1.CreateWatcherResponse{Id: id}, nil
 }
 
 func (service *Service) TakeWatcherChanges(_ context.Context, request *helperv1.TakeWatcherChangesRequest) (*helperv1.TakeWatcherChangesResponse, error) {
-	kept := service.watchers.find(request.Id)
+	kept := service.watchers.ask(request.Id)
 	if kept == nil {
 		return nil, noSuchWatcher()
 	}
-	kept.timeout.Reset(service.watchers.timeout)
 	changes, err := kept.take()
 	if err != nil {
 		return nil, failure.FromSystem(err)
@@ -91,21 +90,47 @@ func noSuchWatcher() error {
 	return failure.New(helperv1.Reason_REASON_WATCHER_NOT_FOUND, "no watcher has that id")
 }
 
-func (all *watchers) find(id string) *keptWatch {
+// makeRoom is called with the mutex held. Of as many as there may be it ends the one that has gone unasked for longest, if that is
+// long enough.
+func (all *watchers) makeRoom() bool {
+	if len(all.byID) < maxWatchers {
+		return true
+	}
+	oldest, asked := "", time.Now()
+	for id, kept := range all.byID {
+		if kept.asked.Before(asked) {
+			oldest, asked = id, kept.asked
+		}
+	}
+	if time.Since(asked) < all.idle {
+		return false
+	}
+	return all.end(oldest)
+}
+
+func (all *watchers) ask(id string) *keptWatch {
 	all.mutex.Lock()
 	defer all.mutex.Unlock()
-	return all.byID[id]
+	kept := all.byID[id]
+	if kept != nil {
+		kept.asked = time.Now()
+	}
+	return kept
 }
 
 func (all *watchers) remove(id string) bool {
 	all.mutex.Lock()
 	defer all.mutex.Unlock()
+	return all.end(id)
+}
+
+// end is called with the mutex held.
+func (all *watchers) end(id string) bool {
 	kept := all.byID[id]
 	if kept == nil {
 		return false
 	}
 	delete(all.byID, id)
-	kept.timeout.Stop()
 	kept.watch.file.Close()
 	return true
 }

@@ -2,31 +2,43 @@ package file
 
 import (
 	"testing"
-	"time"
 
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/userdb"
 )
 
-func TestWatcherThatNobodyAsks(t *testing.T) {
+func TestWatchersThatNobodyAsksMakeRoom(t *testing.T) {
 	service := NewService("/", userdb.Open("/etc"))
-	create := func() string {
-		made, err := service.CreateWatcher(t.Context(), &helperv1.CreateWatcherRequest{Path: []byte(t.TempDir())})
+	folder := []byte(t.TempDir())
+	create := func() (string, error) {
+		made, err := service.CreateWatcher(t.Context(), &helperv1.CreateWatcherRequest{Path: folder})
+		return made.GetId(), err
+	}
+	ask := func(id string) error {
+		_, err := service.TakeWatcherChanges(t.Context(), &helperv1.TakeWatcherChangesRequest{Id: id})
+		return err
+	}
+	var ids []string
+	for range maxWatchers {
+		id, err := create()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return made.Id
+		ids = append(ids, id)
 	}
-	kept := create()
-	service.watchers.timeout = time.Millisecond
-	ended := create()
-	for service.watchers.find(ended) != nil {
-		time.Sleep(time.Millisecond)
+	if _, err := create(); err == nil {
+		t.Error("one took the place of another that was asked lately")
 	}
-	if service.watchers.find(kept) == nil {
-		t.Error("the other ended too")
+	service.watchers.idle = 0
+	if err := ask(ids[0]); err != nil {
+		t.Error(err)
 	}
-	if _, err := service.TakeWatcherChanges(t.Context(), &helperv1.TakeWatcherChangesRequest{Id: ended}); err == nil {
-		t.Error("it is still there")
+	if _, err := create(); err != nil {
+		t.Error(err)
+	}
+	for index, id := range ids {
+		if err := ask(id); (err == nil) != (index != 1) {
+			t.Error(index, err)
+		}
 	}
 }

@@ -212,7 +212,11 @@ func (file *writing) copyOver(mode *uint32) error {
 	if err := setMode(); err != nil {
 		return err
 	}
-	if err := unix.Ftruncate(descriptor, 0); err != nil {
+	size, err := file.file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if err := reserve(descriptor, size); err != nil {
 		return err
 	}
 	if _, err := file.file.Seek(0, io.SeekStart); err != nil {
@@ -221,7 +225,32 @@ func (file *writing) copyOver(mode *uint32) error {
 	if _, err := io.Copy(over, file.file); err != nil {
 		return err
 	}
+	if err := unix.Ftruncate(descriptor, size); err != nil {
+		return err
+	}
 	return setMode()
+}
+
+// reserve takes the space that a file's new content needs, so that a full disk is found before the old one is lost. Not every file
+// system can.
+func reserve(descriptor int, size int64) error {
+	if size == 0 {
+		return nil
+	}
+	var old unix.Stat_t
+	if err := unix.Fstat(descriptor, &old); err != nil {
+		return err
+	}
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Fallocate(descriptor, unix.FALLOC_FL_KEEP_SIZE, 0, size)
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
+		// Gives back what was had.
+		_ = unix.Ftruncate(descriptor, old.Size)
+		return err
+	}
+	return nil
 }
 
 func cutOff(err error) error {

@@ -61,14 +61,17 @@ const (
 	Reason_REASON_TOO_LARGE   Reason = 21
 	// Nothing listens on the port.
 	Reason_REASON_NOT_LISTENING Reason = 22
-	// No watcher has that id, or it ended for want of use.
+	// No watcher has that id, or it ended to make room for another.
 	Reason_REASON_WATCHER_NOT_FOUND Reason = 23
-	// 32 watchers are open already.
+	// 32 watchers are open already, each asked within 5 minutes.
 	Reason_REASON_TOO_MANY_WATCHERS Reason = 24
 	// The key started a process of another id.
 	Reason_REASON_KEY_USED Reason = 25
 	// The key started the process, which has ended, as 1,000 others have after it.
 	Reason_REASON_PROCESS_FORGOTTEN Reason = 26
+	// The kernel takes no more watches of this user, in whatever sandbox it is: `fs.inotify.max_user_watches` or
+	// `max_user_instances` is used up.
+	Reason_REASON_WATCH_LIMIT Reason = 27
 )
 
 // Enum value maps for Reason.
@@ -101,6 +104,7 @@ var (
 		24: "REASON_TOO_MANY_WATCHERS",
 		25: "REASON_KEY_USED",
 		26: "REASON_PROCESS_FORGOTTEN",
+		27: "REASON_WATCH_LIMIT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":           0,
@@ -130,6 +134,7 @@ var (
 		"REASON_TOO_MANY_WATCHERS":     24,
 		"REASON_KEY_USED":              25,
 		"REASON_PROCESS_FORGOTTEN":     26,
+		"REASON_WATCH_LIMIT":           27,
 	}
 )
 
@@ -199,7 +204,7 @@ func (*GetInfoRequest) Descriptor() ([]byte, []int) {
 type GetInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows by one with every change of this contract; the first is 1. 2: `user` of files, GetUser, watchers;
-	// 3: `key` of processes.
+	// 3: `key` of processes; 6: REASON_WATCH_LIMIT.
 	Version int32 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Of the helper's own process. Another pid later on means that the helper was killed and all that ran is lost.
 	Pid int32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -477,7 +482,7 @@ const file_sandgate_helper_v1_helper_proto_rawDesc = "" +
 	"\vErrorDetail\x122\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1a.sandgate.helper.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05errno\x18\x02 \x01(\tR\x05errno\x12\x14\n" +
-	"\x05field\x18\x03 \x01(\tR\x05field*\xc9\x05\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field*\xe1\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fREASON_ERRNO\x10\x01\x12\x1c\n" +
@@ -506,7 +511,8 @@ const file_sandgate_helper_v1_helper_proto_rawDesc = "" +
 	"\x18REASON_WATCHER_NOT_FOUND\x10\x17\x12\x1c\n" +
 	"\x18REASON_TOO_MANY_WATCHERS\x10\x18\x12\x13\n" +
 	"\x0fREASON_KEY_USED\x10\x19\x12\x1c\n" +
-	"\x18REASON_PROCESS_FORGOTTEN\x10\x1a2\xc1\x01\n" +
+	"\x18REASON_PROCESS_FORGOTTEN\x10\x1a\x12\x16\n" +
+	"\x12REASON_WATCH_LIMIT\x10\x1b2\xc1\x01\n" +
 	"\rHelperService\x12W\n" +
 	"\aGetInfo\x12\".sandgate.helper.v1.GetInfoRequest\x1a#.sandgate.helper.v1.GetInfoResponse\"\x03\x90\x02\x01\x12W\n" +
 	"\aGetUser\x12\".sandgate.helper.v1.GetUserRequest\x1a#.sandgate.helper.v1.GetUserResponse\"\x03\x90\x02\x01B#Z!sandgate/helper/internal/helperv1b\x06proto3"

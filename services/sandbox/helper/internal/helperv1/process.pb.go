@@ -135,7 +135,7 @@ type Command struct {
 	Shell string `protobuf:"bytes,2,opt,name=shell,proto3" json:"shell,omitempty"`
 	// Relative to the image's folder. Empty: the image's folder.
 	Cwd string `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
-	// Added to the container's own environment.
+	// Added to the container's own environment, and to HOME, USER and LOGNAME of the user.
 	Env map[string]string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// A name, uid, or `uid:gid`. Empty: the image's.
 	User  string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
@@ -672,7 +672,8 @@ type RunRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Command *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
-	// Ends the process with all descendants when this call is left: SIGTERM, and SIGKILL 1 s later.
+	// Ends the process with all descendants when this call is left, as the last of those that Run it: SIGTERM, and SIGKILL 1 s
+	// later.
 	EndOnDisconnect bool `protobuf:"varint,3,opt,name=end_on_disconnect,json=endOnDisconnect,proto3" json:"end_on_disconnect,omitempty"`
 	// Of each of stdout and stderr only so many first bytes are sent. 0: all.
 	MaxOutputBytes int64 `protobuf:"varint,4,opt,name=max_output_bytes,json=maxOutputBytes,proto3" json:"max_output_bytes,omitempty"`

@@ -2,6 +2,7 @@
 package identity
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"strconv"
@@ -21,7 +22,7 @@ func Find(users userdb.Database, name, field string) (*userdb.User, error) {
 	}
 	user, err := users.Find(name)
 	if err != nil {
-		return nil, failure.WithField(helperv1.Reason_REASON_USER_UNKNOWN, field, "the sandbox has no such user or group")
+		return nil, unknown(field)
 	}
 	if os.Geteuid() == 0 {
 		return &user, nil
@@ -32,23 +33,34 @@ func Find(users userdb.Database, name, field string) (*userdb.User, error) {
 	return nil, nil
 }
 
+// CannotBecome explains what the system answered when a user's ids were to be taken; field: as of Find.
+func CannotBecome(err error, field string) error {
+	if errors.Is(err, unix.EINVAL) {
+		// The user namespace has no such id.
+		return unknown(field)
+	}
+	return notPermitted()
+}
+
+func unknown(field string) error {
+	return failure.WithField(helperv1.Reason_REASON_USER_UNKNOWN, field, "the sandbox has no such user or group")
+}
+
 func notPermitted() error {
 	return failure.New(helperv1.Reason_REASON_USER_NOT_PERMITTED, "only root can become another user")
 }
 
-// Home is the home folder of a user, nil for this program's own.
-func Home(users userdb.Database, user *userdb.User) string {
+// Entry is what /etc/passwd has of a user, nil for this program's own, with `/` as the home folder of one that has none.
+func Entry(users userdb.Database, user *userdb.User) userdb.User {
 	if user == nil {
-		own, err := users.Find(strconv.Itoa(os.Geteuid()))
-		if err != nil {
-			return "/"
-		}
+		own, _ := users.Find(strconv.Itoa(os.Geteuid()))
 		user = &own
 	}
-	if user.Home == "" {
-		return "/"
+	entry := *user
+	if entry.Home == "" {
+		entry.Home = "/"
 	}
-	return user.Home
+	return entry
 }
 
 // Work as another user keeps a thread to itself, and the daemon has made only so many.
@@ -75,7 +87,7 @@ func As(user *userdb.User, work func() error) (err error) {
 		}
 	}()
 	if err := become(user); err != nil {
-		return notPermitted()
+		return CannotBecome(err, "user")
 	}
 	return work()
 }

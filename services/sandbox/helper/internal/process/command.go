@@ -96,7 +96,18 @@ func (surroundings *Surroundings) User(name, field string) (user *userdb.User, h
 	if home, set := lookup(surroundings.Env, "HOME"); set && user == nil {
 		return nil, home, nil
 	}
-	return user, identity.Home(surroundings.Users, user), nil
+	return user, identity.Entry(surroundings.Users, user).Home, nil
+}
+
+// withName adds the user's name as a login does. The image's own user keeps what the image says.
+func (surroundings *Surroundings) withName(env []string, user *userdb.User) []string {
+	name := identity.Entry(surroundings.Users, user).Name
+	for _, variable := range []string{"USER", "LOGNAME"} {
+		if _, set := lookup(env, variable); name != "" && (user != nil || !set) {
+			env = with(env, variable, name)
+		}
+	}
+	return env
 }
 
 // request is what the reaper is told; its errors are of the contract.
@@ -112,7 +123,7 @@ func (surroundings *Surroundings) request(command *helperv1.Command) (reaper.Req
 	if user != nil {
 		credential = &reaper.Credential{UID: user.UID, GID: user.GID, Groups: user.Groups}
 	}
-	env := with(surroundings.Env, "HOME", home)
+	env := surroundings.withName(with(surroundings.Env, "HOME", home), user)
 	if command.Terminal != nil {
 		env = with(env, "TERM", "xterm-256color")
 	}

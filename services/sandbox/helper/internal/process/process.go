@@ -39,7 +39,7 @@ type process struct {
 	ended    chan struct{}
 
 	mutex sync.Mutex
-	// What is told of it, without what `record` adds. Not changed once it has ended.
+	// What is told of it, without what `record` adds. Once it has ended, it is only cut.
 	told   *helperv1.Process
 	reaper *reaper.Reaper
 	// nil without a terminal.
@@ -51,6 +51,11 @@ type process struct {
 	hangup *time.Timer
 	// Calls that follow the output of a terminal.
 	followers int
+	// Calls of Run.
+	callers int
+
+	// What is told takes so many, once it has ended; of the table.
+	commandBytes int
 }
 
 func (p *process) record() *helperv1.Process {
@@ -67,6 +72,14 @@ func (p *process) record() *helperv1.Process {
 		record.Terminal = &helperv1.Terminal{Cols: size.Cols, Rows: size.Rows, HangupAfterMs: size.HangupAfterMs}
 	}
 	return record
+}
+
+// shorten cuts the command of a process that has ended.
+func (p *process) shorten() {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	shorten(p.told)
+	p.commandBytes = commandBytes(p.told)
 }
 
 func (p *process) running() bool {
@@ -334,6 +347,19 @@ func (p *process) resize(cols, rows int32) error {
 		p.told.Terminal.Cols, p.told.Terminal.Rows = cols, rows
 	}
 	return failure.FromSystem(failed)
+}
+
+// call counts a call of Run until the returned function is called, which tells whether the last one has left.
+func (p *process) call() (leave func() bool) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.callers++
+	return func() bool {
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
+		p.callers--
+		return p.callers == 0
+	}
 }
 
 // follow keeps a terminal from being hung up until the returned function is called.

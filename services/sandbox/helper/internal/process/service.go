@@ -156,13 +156,12 @@ func (service *Service) Run(ctx context.Context, request *helperv1.RunRequest, s
 	if err != nil {
 		return err
 	}
-	if request.EndOnDisconnect {
-		defer func() {
-			if p.running() {
-				p.end(disconnectGrace)
-			}
-		}()
-	}
+	leave := p.call()
+	defer func() {
+		if leave() && request.EndOnDisconnect && p.running() {
+			p.end(disconnectGrace)
+		}
+	}()
 	limit := &firstBytes{limit: request.MaxOutputBytes}
 	events := openStream(ctx, func(event *helperv1.OutputEvent) error {
 		response := &helperv1.RunResponse{Event: event}

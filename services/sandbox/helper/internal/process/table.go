@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	"sandgate/helper/internal/failure"
 	"sandgate/helper/internal/helperv1"
+	"sandgate/helper/internal/identity"
 	"sandgate/helper/internal/reaper"
 )
 
@@ -29,6 +31,10 @@ const (
 	// Of all records of a list before they are cut, and of a command and a folder then.
 	maxListBytes = 2 << 20
 	listedBytes  = 1 << 10
+	// Of all commands and folders of the ended ones before the oldest are cut.
+	maxCommandBytes = 4 << 20
+	// Of a word, beside its own.
+	wordBytes = 16
 )
 
 // table holds the running processes and the last that ended.
@@ -45,7 +51,9 @@ type table struct {
 	running int
 	// In the order of their end.
 	ended []*process
-	keys  keys
+	// Of those, by their `commandBytes`.
+	commandBytes int
+	keys         keys
 }
 
 func newTable(surroundings Surroundings, pool *reaper.Pool) *table {
@@ -93,14 +101,24 @@ func shorten(record *helperv1.Process) {
 	left := listedBytes
 	for index, word := range record.Argv {
 		if len(word) > left {
-			record.Argv = append(slices.Clone(record.Argv[:index]), firstOf(word, left))
+			record.Argv = append(slices.Clone(record.Argv[:index]), firstOf(word, max(left, 0)))
 			break
 		}
-		left -= len(word)
+		// With the space between two, so that empty ones count too.
+		left -= len(word) + 1
 	}
 }
 
-// firstOf cuts no character.
+// commandBytes is what a command and a folder take in memory.
+func commandBytes(record *helperv1.Process) int {
+	size := len(record.Shell) + len(record.Cwd) + len(record.Argv)*wordBytes
+	for _, word := range record.Argv {
+		size += len(word)
+	}
+	return size
+}
+
+// firstOf cuts no character, and keeps nothing of the rest.
 func firstOf(text string, length int) string {
 	if len(text) <= length {
 		return text
@@ -108,7 +126,7 @@ func firstOf(text string, length int) string {
 	for length > 0 && !utf8.RuneStart(text[length]) {
 		length--
 	}
-	return text[:length]
+	return strings.Clone(text[:length])
 }
 
 // start answers the process that has the id already, if one has. key: as in the contract.
@@ -170,12 +188,23 @@ func (t *table) retire(p *process) {
 	defer t.mutex.Unlock()
 	t.running--
 	t.ended = append(t.ended, p)
+	p.commandBytes = commandBytes(p.told)
+	t.commandBytes += p.commandBytes
 	if len(t.ended) > maxEnded {
 		oldest := t.ended[0]
 		t.ended = t.ended[1:]
 		oldest.out.clear()
+		t.commandBytes -= oldest.commandBytes
 		delete(t.byID, oldest.told.Id)
 		t.order = slices.DeleteFunc(t.order, func(id string) bool { return id == oldest.told.Id })
+	}
+	for _, old := range t.ended {
+		if t.commandBytes <= maxCommandBytes {
+			break
+		}
+		t.commandBytes -= old.commandBytes
+		old.shorten()
+		t.commandBytes += old.commandBytes
 	}
 	for _, old := range t.ended {
 		if t.retained.Load() <= retainedPerSandbox {
@@ -291,6 +320,8 @@ func (t *table) launch(p *process, command *helperv1.Command, request reaper.Req
 		switch failed.Step {
 		case reaper.StepChdir:
 			return failure.WithErrno(helperv1.Reason_REASON_CWD_NOT_A_DIRECTORY, "the folder can't be entered", failed.Errno)
+		case reaper.StepUser:
+			return identity.CannotBecome(failed.Errno, "")
 		case reaper.StepExec:
 			for _, file := range ours {
 				file.Close()

@@ -133,6 +133,10 @@ func start(request Request, descriptors []int) (pid int, failed Step, errno sysc
 	if errors.As(err, &found) {
 		errno = found
 	}
+	if request.User != nil && (errno == syscall.EINVAL || errno == syscall.EPERM) {
+		// The first where the user namespace has no such user or group.
+		return 0, StepUser, errno
+	}
 	if request.Cwd == "" || errno == syscall.EAGAIN || errno == syscall.ENOMEM || errno == syscall.EPERM {
 		return 0, StepFork, errno
 	}

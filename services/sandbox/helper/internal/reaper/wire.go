@@ -39,6 +39,8 @@ const (
 	StepFork  Step = "fork"
 	StepChdir Step = "chdir"
 	StepExec  Step = "exec"
+	// The ids of the user could not be taken.
+	StepUser Step = "user"
 )
 
 // Report is what the reaper sends. Each request has a `Started` or a `Failed`; one that started has `Exited`, and `Idle`

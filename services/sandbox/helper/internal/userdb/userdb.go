@@ -18,7 +18,7 @@ type User struct {
 	UID, GID uint32
 	Groups   []uint32
 	// Empty for a uid that has no entry.
-	Home string
+	Name, Home string
 }
 
 // eachLine passes the fields of each line. The files are the tenant's: a FIFO is not waited for, and no more than 1 MiB read.
@@ -56,14 +56,14 @@ func Open(folder string) Database {
 func (database Database) Find(text string) (User, error) {
 	name, group, hasGroup := strings.Cut(text, ":")
 	uid, numeric := number(name)
-	user, entry, found := User{UID: uid}, "", false
+	user, found := User{UID: uid}, false
 	eachLine(database.passwd, 6, func(fields []string) {
 		id, valid := number(fields[2])
 		if found || !valid || (fields[0] != name && !(numeric && id == uid)) {
 			return
 		}
 		gid, _ := number(fields[3])
-		user, entry, found = User{UID: id, GID: gid, Home: fields[5]}, fields[0], true
+		user, found = User{UID: id, GID: gid, Name: fields[0], Home: fields[5]}, true
 	})
 	if !found && !numeric {
 		return User{}, ErrUnknown
@@ -85,7 +85,7 @@ func (database Database) Find(text string) (User, error) {
 	}
 	if found {
 		eachLine(database.group, 4, func(fields []string) {
-			if id, valid := number(fields[2]); valid && slices.Contains(strings.Split(fields[3], ","), entry) {
+			if id, valid := number(fields[2]); valid && slices.Contains(strings.Split(fields[3], ","), user.Name) {
 				user.Groups = append(user.Groups, id)
 			}
 		})

@@ -83,15 +83,15 @@ type FileServiceClient interface {
 	// Links are removed, not followed.
 	Remove(context.Context, *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error)
 	SetMode(context.Context, *helperv1.SetModeRequest) (*helperv1.SetModeResponse, error)
-	// A tar archive of a file or of what is in a folder; sockets, FIFOs and devices are left out. One that fails ends with an
-	// error, never well.
+	// A tar archive of a file or of what is in a folder; sockets, FIFOs, devices and what is removed meanwhile are left out. One
+	// that fails ends with an error, never well.
 	ReadArchive(context.Context, *helperv1.ReadArchiveRequest) (*connect.ServerStreamForClient[helperv1.ReadArchiveResponse], error)
 	// Extracts a tar archive into a folder: first `start`, then `data`, and `commit` as the last.
 	WriteArchive(context.Context) (*connect.ClientStreamForClientSimple[helperv1.WriteArchiveRequest, helperv1.WriteArchiveResponse], error)
 	// First `ready`, then the changes.
 	Watch(context.Context, *helperv1.WatchRequest) (*connect.ServerStreamForClient[helperv1.WatchResponse], error)
-	// A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open, and one that
-	// nobody asks for 5 minutes ends.
+	// A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open. For another
+	// the one ends that nobody asked for longest, if that is 5 minutes.
 	CreateWatcher(context.Context, *helperv1.CreateWatcherRequest) (*helperv1.CreateWatcherResponse, error)
 	// The changes since the last call, all that were done before this one included. Each is told once.
 	TakeWatcherChanges(context.Context, *helperv1.TakeWatcherChangesRequest) (*helperv1.TakeWatcherChangesResponse, error)
@@ -340,15 +340,15 @@ type FileServiceHandler interface {
 	// Links are removed, not followed.
 	Remove(context.Context, *helperv1.RemoveRequest) (*helperv1.RemoveResponse, error)
 	SetMode(context.Context, *helperv1.SetModeRequest) (*helperv1.SetModeResponse, error)
-	// A tar archive of a file or of what is in a folder; sockets, FIFOs and devices are left out. One that fails ends with an
-	// error, never well.
+	// A tar archive of a file or of what is in a folder; sockets, FIFOs, devices and what is removed meanwhile are left out. One
+	// that fails ends with an error, never well.
 	ReadArchive(context.Context, *helperv1.ReadArchiveRequest, *connect.ServerStream[helperv1.ReadArchiveResponse]) error
 	// Extracts a tar archive into a folder: first `start`, then `data`, and `commit` as the last.
 	WriteArchive(context.Context, *connect.ClientStream[helperv1.WriteArchiveRequest]) (*helperv1.WriteArchiveResponse, error)
 	// First `ready`, then the changes.
 	Watch(context.Context, *helperv1.WatchRequest, *connect.ServerStream[helperv1.WatchResponse]) error
-	// A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open, and one that
-	// nobody asks for 5 minutes ends.
+	// A watch whose changes are kept until they are asked for: 4,096 of them, or 512 KiB of paths. 32 may be open. For another
+	// the one ends that nobody asked for longest, if that is 5 minutes.
 	CreateWatcher(context.Context, *helperv1.CreateWatcherRequest) (*helperv1.CreateWatcherResponse, error)
 	// The changes since the last call, all that were done before this one included. Each is told once.
 	TakeWatcherChanges(context.Context, *helperv1.TakeWatcherChangesRequest) (*helperv1.TakeWatcherChangesResponse, error)

@@ -68,7 +68,8 @@ type ProcessServiceClient interface {
 	Start(context.Context, *helperv1.StartRequest) (*helperv1.StartResponse, error)
 	GetProcess(context.Context, *helperv1.GetProcessRequest) (*helperv1.GetProcessResponse, error)
 	// All running ones and the last 1,000 that ended, in the order of their start. When they are larger than 2 MiB together,
-	// each command and folder is cut to 1 KiB.
+	// each command and folder is cut to 1 KiB. So are those of the first that ended, wherever they are told of, when the
+	// ended ones have more than 4 MiB of them.
 	ListProcesses(context.Context, *helperv1.ListProcessesRequest) (*helperv1.ListProcessesResponse, error)
 	// Answers when the process has ended, or when the time is up.
 	Wait(context.Context, *helperv1.WaitRequest) (*helperv1.WaitResponse, error)
@@ -273,7 +274,8 @@ type ProcessServiceHandler interface {
 	Start(context.Context, *helperv1.StartRequest) (*helperv1.StartResponse, error)
 	GetProcess(context.Context, *helperv1.GetProcessRequest) (*helperv1.GetProcessResponse, error)
 	// All running ones and the last 1,000 that ended, in the order of their start. When they are larger than 2 MiB together,
-	// each command and folder is cut to 1 KiB.
+	// each command and folder is cut to 1 KiB. So are those of the first that ended, wherever they are told of, when the
+	// ended ones have more than 4 MiB of them.
 	ListProcesses(context.Context, *helperv1.ListProcessesRequest) (*helperv1.ListProcessesResponse, error)
 	// Answers when the process has ended, or when the time is up.
 	Wait(context.Context, *helperv1.WaitRequest) (*helperv1.WaitResponse, error)
