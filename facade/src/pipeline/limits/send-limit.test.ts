@@ -3,7 +3,7 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test-support/until";
 import Fastify from "fastify";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { limitSending } from "./send-limit.ts";
 
 const answerBytes = 32 * 1024 * 1024;
@@ -14,6 +14,16 @@ async function serve(ms: number) {
   app.get("/large", () => "x".repeat(answerBytes));
   app.get("/slow", () => delay(5 * ms, "slow"));
   app.get("/fast", () => "fast");
+  /** Requests that came, and those whose answers have been handed over. */
+  const requests = { begun: 0, answered: 0 };
+  app.addHook("onRequest", (_request, _reply, done) => {
+    requests.begun += 1;
+    done();
+  });
+  app.addHook("onSend", (_request, _reply, payload, done) => {
+    requests.answered += 1;
+    done(null, payload);
+  });
   /** Connections that the server has accepted, and those that it still has. */
   const connections = { accepted: 0, open: 0 };
   app.server.on("connection", (socket) => {
@@ -33,7 +43,7 @@ async function serve(ms: number) {
     socket.write(paths.map((path) => `GET ${path} HTTP/1.1\r\nHost: api\r\n\r\n`).join(""));
     return socket;
   };
-  return { connections, send };
+  return { connections, requests, send };
 }
 
 test("a client that takes nothing of an answer is cut off, also one that sends line breaks", async () => {
@@ -67,4 +77,20 @@ test("an answer that takes longer to come is not, also where another request was
     text += chunk;
   });
   await until(() => expect(text.match(/fast|slow/g)).toEqual(["fast", "slow", "fast", "slow"]));
+});
+
+test("of a client that leaves nothing stays, also when it left before its answer", async () => {
+  const started = vi.spyOn(globalThis, "setInterval");
+  const ended = vi.spyOn(globalThis, "clearInterval");
+  onTestFinished(() => void vi.restoreAllMocks());
+  const { requests, send } = await serve(100);
+  await once(await send("/fast"), "data");
+  const left = await send("/slow");
+  await until(() => expect(requests.begun).toBe(2));
+  left.destroy();
+  await until(() => expect(requests.answered).toBe(2));
+  await until(() =>
+    expect(ended.mock.calls.map(([timer]) => timer)).toEqual(started.mock.results.map(({ value }) => value)),
+  );
+  expect(started).toHaveBeenCalled();
 });
