@@ -27,13 +27,13 @@ beforeAll(async () => {
 });
 afterAll(() => platform.close());
 
-function begin(path: string, bytes: number): ClientRequest {
+function begin(path: string, bytes: number, agent: Agent | false = false): ClientRequest {
   const headers = {
     "content-type": "application/json",
     "content-length": String(bytes),
     authorization: `Bearer ${apiToken}`,
   };
-  return request(`${url}${path}`, { method: "POST", headers, agent: false });
+  return request(`${url}${path}`, { method: "POST", headers, agent });
 }
 
 async function answerOf(sent: ClientRequest): Promise<{ status: number | undefined; code: string; retry?: string }> {
@@ -52,13 +52,8 @@ test("a route that anyone may call refuses a large body at its header", async ()
 
 test("a connection goes on after a body that was refused", async () => {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  const headers = { "content-type": "application/json", authorization: `Bearer ${apiToken}` };
   for (const length of [1024 * 1024 + 1, 100_000]) {
-    const sent = request(`${url}/workspaces`, {
-      method: "POST",
-      headers: { ...headers, "content-length": length },
-      agent,
-    });
+    const sent = begin("/workspaces", length, agent);
     sent.end(Buffer.alloc(length, " "));
     expect(await answerOf(sent)).toEqual({ status: 422, code: "validation_error" });
   }
@@ -80,24 +75,44 @@ test("a body of many small chunks is kept as few", async () => {
   for (const size of sizes.slice(0, -1)) expect(size).toBeGreaterThanOrEqual(4 * 1024);
 });
 
-test("bodies that stay unfinished hold no more than their share, and give it back", async () => {
-  const large = 1024 * 1024;
-  const part = Buffer.alloc(large - 1, " ");
+const large = 1024 * 1024;
+
+/** Sends all but the last byte of more bodies than may be unfinished, until the rest are refused. */
+async function fill(): Promise<{ open: ClientRequest[]; refused: unknown }> {
   const open = Array.from({ length: 40 }, () => begin("/workspaces", large));
   const refused = Promise.withResolvers<unknown>();
   let left = open.length;
   for (const sent of open) {
     // Those that are refused are answered; the others wait for their last byte.
     answerOf(sent).then((answer) => --left === 16 && refused.resolve(answer), refused.reject);
-    sent.write(part);
+    sent.write(Buffer.alloc(large - 1, " "));
   }
-  expect(await refused.promise).toEqual({ status: 429, code: "rate_limited" });
+  return { open, refused: await refused.promise };
+}
+
+test("bodies that stay unfinished hold no more than their share, and give it back", async () => {
+  const { open, refused } = await fill();
+  expect(refused).toEqual({ status: 429, code: "rate_limited" });
   for (const sent of open) sent.on("error", () => {}).destroy();
   await expect
     .poll(async () => {
       const sent = begin("/workspaces", large);
-      sent.end(Buffer.concat([part, Buffer.from(" ")]));
+      sent.end(Buffer.alloc(large, " "));
       return (await answerOf(sent)).status;
     })
     .toBe(422);
+});
+
+test("a connection goes on after a body that was one too many", async () => {
+  const { open } = await fill();
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const send = (bytes: number) => {
+    const sent = begin("/workspaces", bytes, agent);
+    sent.end(Buffer.alloc(bytes, " "));
+    return answerOf(sent);
+  };
+  expect(await send(large)).toEqual({ status: 429, code: "rate_limited" });
+  expect(await send(1)).toEqual({ status: 422, code: "validation_error" });
+  for (const sent of open) sent.on("error", () => {}).destroy();
+  agent.destroy();
 });

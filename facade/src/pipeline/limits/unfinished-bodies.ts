@@ -1,4 +1,4 @@
-import { pipeline, Transform } from "node:stream";
+import { Transform } from "node:stream";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { networksOf } from "@sandgate/kit/base/networks";
 import { Totals } from "@sandgate/kit/base/totals";
@@ -47,9 +47,13 @@ export function limitUnfinishedBodies(
       },
       flush: (next) => next(null, joined.take()),
     });
-    pipeline(payload, counted, () => void hold(-held));
-    // What is left of a body that was refused is in the way of the connection's next request.
-    reply.raw.once("finish", () => counted.resume());
+    // Not `pipeline`, which takes the connection from a request that fails. What is left of a body that was refused is
+    // in the way of the connection's next request.
+    payload.pipe(counted);
+    payload.once("error", (error) => counted.destroy(error));
+    counted.once("error", () => payload.unpipe(counted).resume());
+    counted.once("close", () => hold(-held));
+    reply.raw.once("close", () => counted.resume());
     done(null, counted);
   });
 }
