@@ -152,6 +152,30 @@ test("a flood is counted in few entries, and nobody's flood hides what others do
   expect(counts().reduce((sum, count) => sum + count)).toBe(10_001);
 });
 
+test("many who are refused in many ways don't hide one who is refused", async () => {
+  const hours = 2;
+  for (let half = 0; half < hours * 120; half++) {
+    for (let i = 0; i < 200; i++) {
+      const by = { id: `u${i % 20}`, credential: "session" as const, credentialId: `s${i % 20}` };
+      recorder.recordAction({
+        ...refused,
+        user: by,
+        workspaceId: "their own",
+        action: auditActions[i % 10] ?? "sandbox.stop",
+      });
+    }
+    recorder.recordAction({
+      ...refused,
+      user: { ...ann, id: `v${half}`, credentialId: `v${half}` },
+      workspaceId: "victim",
+    });
+    await pass(30);
+  }
+  await recorder.flushAll();
+  const ofVictim = entries.filter(({ workspaceId }) => workspaceId === "victim");
+  expect(new Set(ofVictim.map(({ user }) => user?.id)).size).toBe(hours * 120);
+});
+
 test("a flood that lasts is written ever more rarely, up to an hour, and at once again once it has ended", async () => {
   const minutes = 6 * 60;
   for (let minute = 0; minute < minutes; minute++) {

@@ -78,6 +78,8 @@ interface Window {
 const flushMs = 1_000;
 /** Groups of a kind in a window. Actions beyond them are counted by action and outcome alone, for an hour at a time. */
 const maxGroups = 200;
+/** As many for the first group of each user or network, so that not even many together hide what others do. */
+const maxFirstGroups = 2_000;
 /** Groups that one user or network may begin in a window, so that nobody hides what others do. */
 const maxGroupsOfOrigin = 10;
 /** And in an hour, so that nobody fills the disk. */
@@ -93,7 +95,7 @@ const entriesAtOnce = 500;
 /**
  * Groups actions that are alike. The first of a group gets an entry at once; the others of the same minute get one
  * entry together, with their count. So no request waits, and a flood writes few entries: at most 400 a minute of each
- * kind, as many an hour while it lasts, and 120 an hour of one user.
+ * kind, or 4,000 while ever more users or networks take part; as many an hour while it lasts, and 120 an hour of one user.
  */
 export function createAuditRecorder(o: {
   store(entries: readonly AuditEntry[]): Promise<void>;
@@ -152,7 +154,7 @@ export function createAuditRecorder(o: {
     if (known) return known;
     const origin = user?.id ?? networkOf(address);
     const begun = window.byOrigin.get(origin) ?? 0;
-    if (window.groups.size < maxGroups && begun < maxGroupsOfOrigin) {
+    if (window.groups.size < (begun === 0 ? maxFirstGroups : maxGroups) && begun < maxGroupsOfOrigin) {
       const hour = hourOf(kind, origin);
       if (hour.begun < maxGroupsOfOriginInHour) {
         hour.begun += 1;
