@@ -117,6 +117,15 @@ describe("once it is built", () => {
     expect(rawPayload).toEqual(compressed);
   });
 
+  test.each([
+    { range: "bytes=9999-" },
+    { "if-match": '"other"' },
+    { "if-unmodified-since": "Mon, 01 Jan 1990 00:00:00 GMT" },
+  ])("scripts come whole, whatever part or version is asked for: %o", async (headers) => {
+    const whole = await get("/dashboard/assets/index-abc.js", headers);
+    expect([whole.statusCode, whole.body]).toEqual([200, script]);
+  });
+
   test.each(["index-abd.js", "..%2fsecret", ".%2e%2fsecret", "a%00b.js"])("an asset %s is not found", async (name) => {
     const missing = await get(`/dashboard/assets/${name}`);
     expect([missing.statusCode, missing.json().error.code]).toEqual([404, "not_found"]);

@@ -51,7 +51,13 @@ export async function dashboardRoutes(
   if (!enabled) return;
 
   await app.register(sessionRoutes, context);
-  await app.register(serveFiles, { serve: false, root: files.assets, preCompressed: true, suppressWarning: true });
+  await app.register(serveFiles, {
+    serve: false,
+    root: files.assets,
+    preCompressed: true,
+    acceptRanges: false,
+    suppressWarning: true,
+  });
 
   app.get(
     "/dashboard/assets/:name",
@@ -59,6 +65,8 @@ export async function dashboardRoutes(
     async (request, reply) => {
       const { name } = request.params;
       if (!(await files.has(name))) throw new DomainError("NOT_FOUND", "The dashboard has no such file.");
+      // By these it could be refused, and a file that never changes needs none of them.
+      for (const condition of ["if-match", "if-unmodified-since"]) delete request.raw.headers[condition];
       return reply.sendFile(name, { maxAge: yearMs, immutable: true });
     },
   );
