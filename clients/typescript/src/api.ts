@@ -4062,7 +4062,7 @@ export interface components {
         ErrorBody: {
             /** @enum {string} */
             code: "unauthenticated" | "invalid_token" | "invalid_credentials" | "email_not_verified" | "forbidden" | "insufficient_role" | "workspace_required" | "workspace_forbidden" | "workspace_not_found" | "member_not_found" | "sandbox_not_found" | "sandbox_name_conflict" | "sandbox_not_ready" | "provisioning_failed" | "image_not_found" | "image_disabled" | "image_immutable" | "registry_not_found" | "api_key_not_found" | "validation_error" | "not_found" | "conflict" | "rate_limited" | "internal_error" | "upstream_error";
-            /** @description One item for each invalid field. Only `validation_error` has it. */
+            /** @description One item for each invalid field. `validation_error` has it, and so has `invalid_credentials` about a code of the second factor. */
             details?: components["schemas"]["ErrorDetail"][] | null;
             /** @description The explanation of the code. */
             docsUrl?: string | null;

@@ -27,7 +27,8 @@ const envelope = {
         request_id: { type: ["string", "null"], description: "Also in the X-Request-Id header." },
         details: {
           type: ["array", "null"],
-          description: "One item for each invalid field. Only `validation_error` has it.",
+          description:
+            "One item for each invalid field. `validation_error` has it, and so has `invalid_credentials` about a code of the second factor.",
           items: {
             title: "ErrorDetail",
             type: "object",

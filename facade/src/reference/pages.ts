@@ -92,7 +92,7 @@ export function renderErrors(url: string): string {
 <p><a href="${url}/docs">Sandgate API</a></p>
 <h1>Errors</h1>
 <p>Every error response has the body <code>{ "error": { "code", "message", "hint", "docs_url", "retryable", "request_id", "details" }, "detail" }</code>.
-Branch on <code>error.code</code>; <code>detail</code> is a deprecated copy of the message. Only <code>validation_error</code> has <code>details</code>, which names each invalid field.</p>
+Branch on <code>error.code</code>; <code>detail</code> is a deprecated copy of the message. <code>validation_error</code> has <code>details</code>, which name each invalid field, and so has <code>invalid_credentials</code> about a code of the second factor.</p>
 <h2>Codes</h2>
 <p>Each with its HTTP status. A retryable one may succeed later with an identical request.</p>
 ${codes.join("\n")}
