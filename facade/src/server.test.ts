@@ -694,6 +694,19 @@ describe("over a connection", () => {
     expect(answer).toContain('"not_found"');
   });
 
+  test.each(["http://api.test", "HTTPS://api.test/v"])("takes a whole address below %s as target", async (address) => {
+    const answer = await exchange(
+      `GET ${address}/workspaces/${workspaceId}?x=/ HTTP/1.1\r\nHost: x\r\nAuthorization: ${session}\r\nConnection: close\r\n\r\n`,
+    );
+    expect(answer).toMatch(/^HTTP\/1\.1 200 /);
+    expect(answer).toContain(`"id":"${workspaceId}"`);
+  });
+
+  test("takes a whole address without a path for /", async () => {
+    const answer = await exchange("GET http://api.test?x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    expect(answer).toMatch(/^HTTP\/1\.1 302 /);
+  });
+
   test("reports a header that was sent twice", async () => {
     const twice = `X-Workspace-Id: ${workspaceId}\r\nX-Workspace-Id: ${workspaceId}\r\n`;
     const answer = await exchange(

@@ -23,6 +23,7 @@ import { createWorkspaceScope } from "./pipeline/admission/workspace-scope.ts";
 import { createAuditLog } from "./pipeline/audit/audit-log.ts";
 import { createAuditRecorder, startAuditRecorder } from "./pipeline/audit/recorder.ts";
 import { auditRequests } from "./pipeline/audit/request-audit.ts";
+import { onAnswered, type Report } from "./pipeline/base/answered.ts";
 import type { App } from "./pipeline/base/app.ts";
 import { type Clients, createClients } from "./pipeline/base/clients.ts";
 import { requestIdOf } from "./pipeline/base/request-context.ts";
@@ -128,7 +129,10 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     settings,
   });
   const removePrefix = createPrefixRemover(publicUrl);
-  const pathOf = (raw: IncomingMessage) => e2bPathOf(raw, settings) ?? removePrefix(raw);
+  const pathOf = (raw: IncomingMessage) => {
+    raw.url = pathOfTarget(raw.url ?? "/");
+    return e2bPathOf(raw, settings) ?? removePrefix(raw.url);
+  };
   const upgrades = createUpgrades(pathOf);
 
   const app: App = Fastify({
@@ -158,6 +162,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const document = await documentRoutes(app, publicUrl);
   const origins = originsOf(settings.redirectUris);
   limitSending(app, { ms: sendTimeoutMs });
+  const recorder = createAuditRecorder({ ...createAuditLog(clients), metrics: environment.metrics });
+  onAnswered(app, [createRequestLog(environment), auditRequests(app, recorder)]);
   await admitRequests(app, {
     authenticator,
     tickets,
@@ -168,9 +174,6 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     headers,
   });
   limitUnfinishedBodies(app, maxUnfinishedBytes);
-  recordRequests(app, environment);
-  const recorder = createAuditRecorder({ ...createAuditLog(clients), metrics: environment.metrics });
-  auditRequests(app, recorder);
   const auditing = startAuditRecorder(recorder, logger);
   const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
 
@@ -198,6 +201,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     folder: environment.dashboardFolder,
   });
   await app.ready();
+  // Node knows the address of a client that has left only if it was asked for before.
+  app.server.on("connection", ({ remoteAddress }) => remoteAddress);
   limitReceiving(app.server, { ms: receiveTimeoutMs, onLate: errors.respondToUnreadable });
 
   return {
@@ -248,15 +253,15 @@ function shareLimits({ identity }: Clients, windowMs: number, logger: Logger): R
   });
 }
 
-/** Logs and measures every request by its route's pattern. */
-function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void {
+/** Logs and measures requests by their routes' patterns. */
+function createRequestLog({ logger, metrics }: FacadeEnvironment): Report {
   const seconds = histogram(metrics, {
     name: "sandgate_http_request_seconds",
-    help: "Time to answer a request of the public API. `fault` says who caused an error: none, client or platform. `live` is true for what lasts as long as its client or its sandbox wants: waits, streams, commands, files and WebSockets.",
+    help: "Time to answer a request of the public API. `fault` says who caused an error: none, client or platform. `live` is true for what lasts as long as its client or its sandbox wants: waits, streams, commands, files and WebSockets. The status 499 says that the client left before there was an answer.",
     labelNames: ["method", "route", "status", "fault", "live"],
     buckets: [0.005, 0.025, 0.1, 0.5, 2.5, 10, 60],
   });
-  app.addHook("onResponse", (request, reply, done) => {
+  return (request, reply) => {
     const { method, pattern: route, fault, isLive } = request;
     const status = reply.statusCode;
     seconds.observe({ method, route, status, fault, live: String(isLive) }, reply.elapsedTime / 1000);
@@ -275,12 +280,19 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
         "request",
       );
     }
-    done();
-  });
+  };
 }
 
 /** Removes the path prefix of the public address from a URL, for proxies that don't. */
-function createPrefixRemover(publicUrl: string): (request: IncomingMessage) => string {
+function createPrefixRemover(publicUrl: string): (url: string) => string {
   const prefix = trimEndSlashes(new URL(publicUrl).pathname);
-  return ({ url = "/" }) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
+  return (url) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
+}
+
+/** The path and query of a request's target, which may be a whole address (RFC 9112, 3.2.2). */
+function pathOfTarget(target: string): string {
+  const [origin] = /^https?:\/\/[^/?]*/i.exec(target) ?? [];
+  if (origin === undefined) return target;
+  const path = target.slice(origin.length);
+  return path.startsWith("/") ? path : `/${path}`;
 }

@@ -3,6 +3,7 @@ import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { usernameKey } from "@sandgate/kit/base/usernames";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { workspaceNamedBy } from "../admission/admission.ts";
+import type { Report } from "../base/answered.ts";
 import { addressOf } from "../base/request-context.ts";
 import { accessOfRoute } from "../base/route-rules.ts";
 import { codeOf } from "../errors/envelope.ts";
@@ -29,22 +30,21 @@ const targetTypes: Readonly<Record<string, string>> = {
 };
 
 /**
- * Records what has no event: refused requests of somebody signed in, sign-ins that fail, and reads that show what
+ * Returns what records what has no event: refused requests of somebody signed in, sign-ins that fail, and reads that show what
  * secrets there are. Nothing that a client typed is recorded, but ids, which tell nothing when they are wrong. Every
  * route that can be refused names its action.
  */
-export function auditRequests(app: FastifyInstance, recorder: AuditRecorder): void {
+export function auditRequests(app: FastifyInstance, recorder: AuditRecorder): Report {
   app.decorateRequest("failure", undefined);
   app.addHook("onRoute", ({ config, method, url }) => {
     const rules = config?.rules;
     if (!rules || rules.audit !== undefined || accessOfRoute(rules, url).credential === "none") return;
     throw new Error(`${method} ${url} has no action for the audit log`);
   });
-  app.addHook("onResponse", (request, reply, done) => {
+  return (request, reply) => {
     const action = actionOf(request, reply.statusCode);
     if (action) recorder.recordAction(action);
-    done();
-  });
+  };
 }
 
 function actionOf(request: FastifyRequest, status: number): AuditedAction | undefined {

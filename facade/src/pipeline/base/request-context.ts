@@ -39,9 +39,9 @@ export function signedInOf(request: FastifyRequest): SignedIn {
 /** The longest that the contracts accept. */
 const maxAddressLength = 64;
 
-/** The client's address. Undefined when a proxy forwarded something that is no address. */
-export function addressOf(request: FastifyRequest): string | undefined {
-  return /^[\x21-\x7e]+$/.test(request.ip) ? request.ip.slice(0, maxAddressLength) : undefined;
+/** The client's address. Undefined when a proxy forwarded something that is no address, or the client left at once. */
+export function addressOf({ ip }: { ip: string | undefined }): string | undefined {
+  return ip !== undefined && /^[\x21-\x7e]+$/.test(ip) ? ip.slice(0, maxAddressLength) : undefined;
 }
 
 /** 1 to 255 printable ASCII characters. */

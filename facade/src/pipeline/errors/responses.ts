@@ -18,7 +18,7 @@ export interface ErrorResponder {
   respond(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply;
   /** Sends the response to an error thrown outside of the app's routes. */
   respondRaw(error: unknown, requestId: string, response: ServerResponse): void;
-  /** Sends a response to bytes that are not a valid HTTP request. */
+  /** Sends a response to bytes that are not a valid HTTP request, or breaks off the one that is being sent. */
   respondToUnreadable(error: NodeJS.ErrnoException, socket: Socket): void;
 }
 
@@ -34,15 +34,19 @@ const bodyIssues: Record<string, string> = {
 /** How long a client may take to read the response to what can't be read, and to end its side. */
 const closeMs = 5_000;
 
+/** What is logged when the client left before there was an answer, as nginx does. It is never sent. */
+const clientLeftStatus = 499;
+
 export function createErrorResponder(o: { docsUrl: string; headers: SecurityHeaders; logger: Logger }): ErrorResponder {
   function respond(thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
     const error = toDomainError(thrown, request);
     const reason = toPublicReason(error.reason);
-    const { status } = publicErrors[reason];
+    const hasLeft = reply.raw.destroyed && isAbort(thrown);
+    const status = hasLeft ? clientLeftStatus : publicErrors[reason].status;
     request.failure = reason;
     request.fault = status < 500 || error.callersFault ? "client" : "platform";
-    // What was ended because its client has left is nobody's fault.
-    if (!(reply.raw.destroyed && isAbort(thrown))) {
+    // What was ended because its client has left is no fault of the platform.
+    if (!hasLeft) {
       report(error, thrown, { request_id: request.id, route: request.pattern });
     }
     // Hooks don't run for a malformed path, so these headers may be missing.
@@ -57,8 +61,11 @@ export function createErrorResponder(o: { docsUrl: string; headers: SecurityHead
     if (said?.body instanceof Uint8Array) reply.serializer((body) => body as never);
     else reply.serializer(JSON.stringify).type("application/json; charset=utf-8");
     if (said) {
-      const { status, headers = {}, body } = said;
-      return reply.code(status).headers(headers).send(body);
+      const { headers = {}, body } = said;
+      return reply
+        .code(hasLeft ? status : said.status)
+        .headers(headers)
+        .send(body);
     }
     if (reason === "VALIDATION_ERROR" && request.routeOptions.config.rules?.listedErrors) {
       return reply.send({ detail: error.violations?.map(toListedError) ?? [] });
@@ -94,7 +101,9 @@ export function createErrorResponder(o: { docsUrl: string; headers: SecurityHead
       response.end(response.req.method === "HEAD" ? undefined : body);
     },
     respondToUnreadable(error, socket) {
-      if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy(error);
+      // Its client would take this for a part of an answer that has begun. As Node's own handler does.
+      const { _httpMessage: answer } = socket as Socket & { _httpMessage?: ServerResponse | null };
+      if (error.code === "ECONNRESET" || !socket.writable || answer?.headersSent) return void socket.destroy(error);
       const issue =
         error.code === "HPE_HEADER_OVERFLOW"
           ? { field: "header", issue: "must not be larger than 16 KiB in total" }
@@ -174,8 +183,9 @@ function isBodyFault(code: string): boolean {
 
 function codeOfThrown(thrown: unknown): string | undefined {
   if (!(thrown instanceof Error) || !("code" in thrown)) return undefined;
-  const { code } = thrown as Pick<FastifyError, "code">;
-  return code;
+  const { code } = thrown as Partial<Pick<FastifyError, "code">>;
+  // An AbortError's is a number.
+  return typeof code === "string" ? code : undefined;
 }
 
 function withPublicFields(error: DomainError, request: FastifyRequest): DomainError {

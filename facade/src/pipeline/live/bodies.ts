@@ -89,7 +89,7 @@ export function linger(raw: IncomingMessage): void {
 }
 
 /**
- * Sends the body of an answer as it comes. One that fails, that the signal ends or that nobody takes breaks the
+ * Sends the body of an answer as it comes. Throws the signal's reason when the client has left before. One that fails, that the signal ends or that nobody takes breaks the
  * connection, so that nobody takes it for the whole.
  */
 export async function sendBody(
@@ -97,6 +97,7 @@ export async function sendBody(
   o: { chunks: AsyncIterable<Uint8Array>; signal: AbortSignal; onError(error: unknown): void },
 ): Promise<void> {
   const { raw } = reply;
+  if (raw.destroyed) throw o.signal.reason;
   reply.hijack();
   raw.writeHead(reply.statusCode, reply.getHeaders() as Record<string, string>);
   try {

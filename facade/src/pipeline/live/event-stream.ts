@@ -50,6 +50,7 @@ export async function sendEvents(
   let next = events.next();
   await (o.startsAtOnce ? next : Promise.race([next, delay(refusalMs, undefined, { signal })]));
   const { raw } = reply.headers(eventStreamHeaders);
+  if (raw.destroyed) throw signal.reason;
   reply.hijack();
   raw.writeHead(200, reply.getHeaders() as Record<string, string>);
   raw.write(start);

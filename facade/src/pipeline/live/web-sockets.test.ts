@@ -191,10 +191,14 @@ test("its route answers only upgrades, and other routes don't upgrade", async ()
   expect(other.response.statusCode).toBe(422);
 });
 
-test("an upgrade passes the prefix of the public address, and a slash at the end", async () => {
+test("an upgrade passes the prefix of the public address, a slash at the end, and a whole address as target", async () => {
   const { socket } = await upgrade("/v/sandboxes/box/echo/?size=2");
   expect(socket).toBeDefined();
   socket?.destroy();
+  const path = "https://api.test/v/sandboxes/box/echo";
+  const [response] = await once(sendRequest(url, { path, headers: { ...headers, ...upgrading } }).end(), "upgrade");
+  expect(response.statusCode).toBe(101);
+  response.socket.destroy();
 });
 
 test("a socket counts towards what its credential may have open, until it has closed", async () => {
@@ -232,6 +236,8 @@ test("a client that leaves before it is admitted gives its slot back", async () 
   await until(() => expect(admitting.every(({ destroyed }) => destroyed)).toBe(true));
   expect(await (await open()).ask("a")).toBe("a");
   expect(platform.logLines.filter((line) => line.includes("unexpected"))).toEqual([]);
+  const left = platform.logLines.map((line) => JSON.parse(line)).filter(({ status }) => status === 499);
+  expect(left).toHaveLength(101);
 });
 
 test("it ends with the session and with the membership, also for a client that is frozen", async () => {

@@ -130,11 +130,7 @@ export function addWebSocketRoute(
       opening.set(request, { opened, reply });
       // The status that is logged when the handshake fails.
       reply.raw.statusCode = 400;
-      reply.raw.once("close", () => {
-        opened.close();
-        // Fastify runs its last hooks on this event, which a response that sends nothing never emits.
-        reply.raw.emit("finish");
-      });
+      reply.raw.once("close", () => opened.close());
     },
     handler: () => {
       throw new Error("a request that is not upgraded was not refused");

@@ -6,10 +6,7 @@ export function passRequests(
 ) {
   return {
     async preHandler(request: FastifyRequest, reply: FastifyReply) {
-      if (!request.ws) return;
-      // Fastify runs its last hooks on this event, which a response that sends nothing never emits.
-      reply.raw.once("close", () => reply.raw.emit("finish"));
-      await pass(request, reply, true);
+      if (request.ws) await pass(request, reply, true);
     },
     async handler(request: FastifyRequest, reply: FastifyReply) {
       await pass(request, reply, false);
