@@ -30,9 +30,9 @@ const targetTypes: Readonly<Record<string, string>> = {
 };
 
 /**
- * Returns what records what has no event: refused requests of somebody signed in, sign-ins that fail, and reads that show what
- * secrets there are. Nothing that a client typed is recorded, but ids, which tell nothing when they are wrong. Every
- * route that can be refused names its action.
+ * Returns what records requests that have no event: refused ones of somebody signed in, sign-ins that fail, and reads
+ * that show what secrets there are. Nothing that a client typed is recorded, but ids, which tell nothing when they are
+ * wrong. Every route that can be refused names its action.
  */
 export function auditRequests(app: FastifyInstance, recorder: AuditRecorder): Report {
   app.decorateRequest("failure", undefined);

@@ -89,8 +89,8 @@ export function linger(raw: IncomingMessage): void {
 }
 
 /**
- * Sends the body of an answer as it comes. Throws the signal's reason when the client has left before. One that fails, that the signal ends or that nobody takes breaks the
- * connection, so that nobody takes it for the whole.
+ * Sends the body of an answer as it comes. One that fails, that the signal ends or that nobody takes breaks the
+ * connection, so that nobody takes it for the whole. Throws the signal's reason when the client has left before.
  */
 export async function sendBody(
   reply: FastifyReply,
