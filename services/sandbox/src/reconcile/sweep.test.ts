@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { allShards } from "@sandgate/kit/process/shards";
 import { test } from "@sandgate/test-support/test";
@@ -64,8 +65,12 @@ test("what changed while the engine's events could not be read is found by a lis
   const [ended = "", running = ""] = ids;
   const object = engine.objects.get(ended);
   if (!object) throw new Error("no such object");
+  // Their last step may look once more.
+  do {
+    engine.inspected = [];
+    await delay(200);
+  } while (engine.inspected.length > 0);
   engine.objects.set(ended, { ...object, phase: "exited", exitCode: 3 });
-  engine.inspected = [];
   engine.reconnect();
   await reaches(ended, "failed", "exited");
   expect(engine.inspected).not.toContain(running);
