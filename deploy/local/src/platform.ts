@@ -164,11 +164,10 @@ export async function openPlatform(
     },
     async warnings() {
       const { runtime: url, ociRuntime, registration } = sandboxService.readSettings(env);
-      if (registration !== "open" || url.startsWith("kubernetes:")) return [];
-      const { readKernelWarning } = await import("@sandgate/sandbox/docker-shared-kernel");
+      if (url.startsWith("kubernetes:")) return [];
+      const { readKernelWarnings } = await import("@sandgate/sandbox/docker-shared-kernel");
       // An engine that is away is one of the problems.
-      const warning = await readKernelWarning({ url, ociRuntime }).catch(() => undefined);
-      return warning === undefined ? [] : [warning];
+      return readKernelWarnings({ url, ociRuntime, isOpen: registration === "open" }).catch(() => []);
     },
     async stop() {
       ready = false;

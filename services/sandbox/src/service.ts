@@ -170,11 +170,15 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       });
       await reconciler.start();
       // Imported here, as the runtime is.
-      const { startKernelWarning } = await import("./runtime/docker/shared-kernel.ts");
-      const { runtime: url, ociRuntime } = settings;
+      const { startKernelWarnings } = await import("./runtime/docker/shared-kernel.ts");
+      const { runtime: url, ociRuntime, registration } = settings;
       return [
-        ...(destination ? [destination.cache.start()] : []),
-        ...(settings.registration === "open" && destination ? [startKernelWarning({ url, ociRuntime, logger })] : []),
+        ...(destination
+          ? [
+              destination.cache.start(),
+              startKernelWarnings({ url, ociRuntime, isOpen: registration === "open", logger }),
+            ]
+          : []),
         startPeriodicTask({
           what: "find the engine's disk",
           everyMs: minuteMs,

@@ -6,12 +6,13 @@ import Fastify from "fastify";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { limitSending } from "./send-limit.ts";
 
-const answerBytes = 32 * 1024 * 1024;
+const mebibyte = 1024 * 1024;
 
 async function serve(ms: number) {
   const app = Fastify();
   limitSending(app, { ms });
-  app.get("/large", () => "x".repeat(answerBytes));
+  app.get("/large", () => "x".repeat(32 * mebibyte));
+  app.get("/larger", () => "x".repeat(96 * mebibyte));
   app.get("/slow", () => delay(5 * ms, "slow"));
   app.get("/fast", () => "fast");
   /** Requests that came, and those whose answers have been handed over. */
@@ -56,9 +57,10 @@ test("a client that takes nothing of an answer is cut off, also one that sends l
 });
 
 test("one that takes some of it again and again is not", async () => {
-  // The system says that there is space only once a third of its buffer is free: that is many chunks.
-  const { send } = await serve(1000);
-  const socket = await send("/large");
+  // The system says that there is space only once a third of its buffer is free: that is many chunks, and takes a busy
+  // machine a second. The whole takes longer than a client may take nothing.
+  const { send } = await serve(3_000);
+  const socket = await send("/larger");
   let received = 0;
   socket.on("data", async (chunk: Buffer) => {
     received += chunk.length;
@@ -66,7 +68,7 @@ test("one that takes some of it again and again is not", async () => {
     await delay(5);
     socket.resume();
   });
-  await until(() => expect(received).toBeGreaterThan(answerBytes));
+  await until(() => expect(received).toBeGreaterThan(96 * mebibyte));
 });
 
 test("an answer that takes longer to come is not, also where another request was answered before", async () => {

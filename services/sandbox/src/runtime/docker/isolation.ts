@@ -7,7 +7,6 @@ import { createControlGroup, type TotalLimits } from "./control-group.ts";
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
 import { createKernelLimits } from "./kernel-limits.ts";
 import type { HostNames } from "./names.ts";
-import { opensHostBus } from "./shared-kernel.ts";
 import { createStaleFlows, type StaleFlows } from "./stale-flows.ts";
 
 /** Since this version the engine's resolver can't be kept out of a container on a network of its own. */
@@ -56,7 +55,6 @@ export function createIsolation(o: {
   let verified: { at: number; host: EngineHost } | undefined;
   let running: Promise<EngineHost> | undefined;
   let loggedReason: string | undefined;
-  let hasWarnedOfHostBus = false;
 
   function hostOf(info: EngineInfo): EngineHost {
     const reason = resolverReason(info);
@@ -90,23 +88,8 @@ export function createIsolation(o: {
 
   async function readHost(): Promise<EngineHost> {
     const info = await readInfo(o.engine);
-    if (o.enforce) {
-      requireFeatures(info, o.ociRuntime);
-      await warnOfHostBus(info);
-    }
+    if (o.enforce) requireFeatures(info, o.ociRuntime);
     return hostOf(info);
-  }
-
-  async function warnOfHostBus(info: EngineInfo): Promise<void> {
-    const protocols = await readFile("/proc/net/protocols", "utf8").catch(() => "");
-    const isOpen = opensHostBus(info, o.ociRuntime, protocols);
-    if (isOpen && !hasWarnedOfHostBus) {
-      o.logger.warn(
-        { version: info.ServerVersion },
-        "sandboxes can connect to the hypervisor of this host by vsock, which no firewall covers: use Docker Engine 25 or later, or another of the ways in deploy/README.md",
-      );
-    }
-    hasWarnedOfHostBus ||= isOpen;
   }
 
   function verify(): Promise<EngineHost> {

@@ -5,7 +5,7 @@ import type { PeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, expect } from "vitest";
-import { opensHostBus, sharesKernelAsRoot, startKernelWarning } from "./shared-kernel.ts";
+import { opensHostBus, sharesKernelAsRoot, startKernelWarnings } from "./shared-kernel.ts";
 
 const runtimes = {
   runc: { path: "runc" },
@@ -55,7 +55,7 @@ afterEach(async () => {
 });
 
 /** What is logged about an engine that answers so. */
-async function warningsOf(folder: string, info: object): Promise<string[]> {
+async function warningsOf(folder: string, info: object, isOpen = true): Promise<string[]> {
   const socket = join(folder, "engine.sock");
   let asked = 0;
   server = createServer((_request, response) => {
@@ -65,7 +65,7 @@ async function warningsOf(folder: string, info: object): Promise<string[]> {
   await new Promise<void>((resolve) => server.listen(socket, resolve));
   const lines: string[] = [];
   const logger = createLogger({ service: "sandbox" }, { write: (line) => void lines.push(line) });
-  task = startKernelWarning({ url: `docker://${socket}`, ociRuntime: undefined, logger });
+  task = startKernelWarnings({ url: `docker://${socket}`, ociRuntime: undefined, isOpen, logger });
   await until(() => expect(asked).toBe(1));
   await task.stop();
   return lines;
@@ -81,4 +81,8 @@ test("an engine without them is named in one warning that says what to do", asyn
 
 test("an engine with them is not", async ({ folder }) => {
   expect(await warningsOf(folder, { ...plain, DefaultRuntime: "runsc" })).toEqual([]);
+});
+
+test("an engine without them is not, where nobody may register", async ({ folder }) => {
+  expect(await warningsOf(folder, plain, false)).toEqual([]);
 });

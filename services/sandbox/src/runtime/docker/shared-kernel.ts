@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { type EngineInfo, openEngine, readInfo } from "@sandgate/docker-engine/client";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
@@ -48,21 +49,36 @@ function describeRuntime(info: KernelInfo, ociRuntime: string | undefined): stri
   return `${runtime} ${JSON.stringify(info.Runtimes?.[runtime] ?? "")}`;
 }
 
-/** What an operator should know of an engine that shares its kernel so while anyone may register. */
-export async function readKernelWarning(o: {
+/** An engine's sandboxes, and who may have some. */
+interface KernelUse {
+  /** The engine's address. */
   url: string;
   ociRuntime: string | undefined;
-}): Promise<string | undefined> {
-  return sharesKernelAsRoot(await readInfo(openEngine(o.url)), o.ociRuntime)
-    ? "Anyone may register, and the engine has neither user namespaces nor gVisor: whoever escapes from a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed."
-    : undefined;
+  /** Whether anyone may register. */
+  isOpen: boolean;
 }
 
-/**
- * Logs that once, when the engine first answers and shares its kernel so. An engine that is away is asked again each
- * minute.
- */
-export function startKernelWarning(o: { url: string; ociRuntime: string | undefined; logger: Logger }): PeriodicTask {
+/** What an operator should know of what sandboxes share with the engine's host. Throws where the engine is away. */
+export async function readKernelWarnings(o: KernelUse): Promise<string[]> {
+  const info = await readInfo(openEngine(o.url));
+  // Elsewhere than on Linux there is none.
+  const protocols = await readFile("/proc/net/protocols", "utf8").catch(() => "");
+  return [
+    ...(o.isOpen && sharesKernelAsRoot(info, o.ociRuntime)
+      ? [
+          "Anyone may register, and the engine has neither user namespaces nor gVisor: whoever escapes from a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed.",
+        ]
+      : []),
+    ...(opensHostBus(info, o.ociRuntime, protocols)
+      ? [
+          "Sandboxes can connect to the hypervisor of this host by vsock, which no firewall covers. Use Docker Engine 25 or later, or another of the ways in deploy/README.md.",
+        ]
+      : []),
+  ];
+}
+
+/** Logs them once, when the engine first answers. An engine that is away is asked again each minute. */
+export function startKernelWarnings(o: KernelUse & { logger: Logger }): PeriodicTask {
   let isKnown = false;
   return startPeriodicTask({
     what: "ask the engine how it separates sandboxes from its host",
@@ -70,9 +86,9 @@ export function startKernelWarning(o: { url: string; ociRuntime: string | undefi
     logger: o.logger,
     async work() {
       if (isKnown) return;
-      const warning = await readKernelWarning(o);
+      const warnings = await readKernelWarnings(o);
       isKnown = true;
-      if (warning !== undefined) o.logger.info(warning);
+      for (const warning of warnings) o.logger.info(warning);
     },
   });
 }
