@@ -58,6 +58,19 @@ test("ends the flows of addresses that neither a container nor the host has, and
   expect(warn).not.toHaveBeenCalled();
 });
 
+test("looks once for all that start at once, and first ends those of the lowest addresses", async ({ folder }) => {
+  const sources = Array.from({ length: 20 }, (_, index) => `198.18.0.${120 - index}`);
+  const { staleFlows, readCalls } = await open(folder, sources);
+  const [endFlowsOf] = await Promise.all(Array.from({ length: 12 }, () => staleFlows.endUnused("n1")));
+  const lowest = sources.toReversed().slice(0, 16);
+  const one = ["-L --orig-src 198.18.0.0/24", ...lowest.map((source) => `-D --orig-src ${source}`)];
+  expect(readCalls()).toEqual([...one, ...one]);
+  await endFlowsOf?.("198.18.0.116");
+  expect(readCalls()).toHaveLength(34);
+  await endFlowsOf?.("198.18.0.117");
+  expect(readCalls().at(-1)).toBe("-D --orig-src 198.18.0.117");
+});
+
 test("warns once where conntrack is missing", async ({ folder }) => {
   const { staleFlows, warn } = await open(folder, []);
   vi.stubEnv("PATH", "/nowhere");

@@ -2,9 +2,12 @@ import { networkInterfaces } from "node:os";
 import { type Engine, inspectNetwork } from "@sandgate/docker-engine/client";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { toNetwork } from "../isolation/ipv4-network.ts";
 import { runProgram } from "./programs.ts";
 
 const timeoutMs = 10_000;
+/** The engine gives a container the lowest address that is free: one of these, where some are started at once. */
+const nextAddresses = 16;
 const missingStatus = 127;
 /** conntrack ends with status 1 when there was nothing to delete, too. */
 const nothingDeleted = /\b0 flow entries have been deleted/;
@@ -16,7 +19,8 @@ const nothingDeleted = /\b0 flow entries have been deleted/;
  */
 export interface StaleFlows {
   /**
-   * Ends those of a network's addresses that no container has, before one is started on it. Throws the engine's error.
+   * Ends those of the addresses of a network that its next containers get, before one is started on it. Throws the
+   * engine's error.
    */
   endUnused(networkName: string): Promise<EndFlows>;
 }
@@ -26,6 +30,8 @@ export type EndFlows = (address: string) => Promise<void>;
 
 /** Where the program conntrack is missing or fails, this is warned of once, and nothing is ended. */
 export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFlows {
+  // For each question the kernel goes through all of its connections, which takes a second where there are many.
+  const shareNext = createSharedRuns<(address: string) => boolean>();
   let loggedReason: string | undefined;
 
   /** Whether it succeeded. */
@@ -41,24 +47,58 @@ export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFl
     return reason === undefined;
   }
 
+  /** Ends those of the addresses that are given out next; returns whether an address may still have some. */
+  async function endNext(networkName: string): Promise<(address: string) => boolean> {
+    const { Containers: containers, IPAM: ipam } = await inspectNetwork(o.engine, networkName);
+    const used = new Set(Object.values(containers ?? {}).map(({ IPv4Address: address }) => address.split("/")[0]));
+    // By which readiness is probed.
+    const own = new Set(Object.values(networkInterfaces()).flatMap((all) => all?.map(({ address }) => address)));
+    const subnet = ipam?.Config?.[0]?.Subnet;
+    const left = new Set<string>();
+    const areEnded = await attempt(async () => {
+      const sources = subnet === undefined ? [] : [...(await listSources(subnet))];
+      const free = sources.filter((source) => !used.has(source) && !own.has(source));
+      const order = free.toSorted((a, b) => toNetwork(`${a}/32`).first - toNetwork(`${b}/32`).first);
+      for (const source of order.slice(nextAddresses)) left.add(source);
+      for (const source of order.slice(0, nextAddresses)) await endFrom(source);
+    });
+    return (address) => !areEnded || used.has(address) || left.has(address);
+  }
+
   return {
     async endUnused(networkName) {
-      const { Containers: containers, IPAM: ipam } = await inspectNetwork(o.engine, networkName);
-      const used = new Set(Object.values(containers ?? {}).map(({ IPv4Address: address }) => address.split("/")[0]));
-      // By which readiness is probed.
-      const own = new Set(Object.values(networkInterfaces()).flatMap((all) => all?.map(({ address }) => address)));
-      const subnet = ipam?.Config?.[0]?.Subnet;
-      const areEnded = await attempt(async () => {
-        const sources = subnet === undefined ? [] : await listSources(subnet);
-        for (const source of sources) {
-          if (!used.has(source) && !own.has(source)) await endFrom(source);
-        }
-      });
+      const mayHaveSome = await shareNext(networkName, endNext);
       return async (address) => {
         // It may have connections of its own by now, which end as well.
-        if (!areEnded || used.has(address)) await attempt(() => endFrom(address));
+        if (mayHaveSome(address)) await attempt(() => endFrom(address));
       };
     },
+  };
+}
+
+/**
+ * Makes what runs the work of a key once at a time. All that come while it runs share the next run, which begins after
+ * they came.
+ */
+function createSharedRuns<T>(): (key: string, work: (key: string) => Promise<T>) => Promise<T> {
+  const runs = new Map<string, { current: Promise<T>; next: Promise<T> | undefined }>();
+
+  function begin(key: string, work: (key: string) => Promise<T>): Promise<T> {
+    const run = { current: work(key), next: undefined };
+    runs.set(key, run);
+    const end = () => {
+      if (run.next === undefined) runs.delete(key);
+    };
+    run.current.then(end, end);
+    return run.current;
+  }
+
+  return (key, work) => {
+    const run = runs.get(key);
+    if (run === undefined) return begin(key, work);
+    const beginNext = () => begin(key, work);
+    run.next ??= run.current.then(beginNext, beginNext);
+    return run.next;
   };
 }
 
