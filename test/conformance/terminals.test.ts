@@ -394,6 +394,10 @@ describe.runIf(await requireSandboxHost())("processes and terminals", () => {
       await box.target.post(`${path}/processes`, { command: ["sleep", "1000"] }, box.as()),
       201,
     );
+    // A replica remembers what it has seen itself.
+    for (let i = 0; i < 10; i++) {
+      expectStatus(await box.target.get(`${path}/processes/${started.id}`, box.as()), 200);
+    }
     await box.target.post(`${path}/processes`, { command: killHelper }, box.as());
     await until(async () => {
       const next = await box.target.post(`${path}/exec`, { command: ["echo", "again"] }, box.as());
