@@ -3909,7 +3909,7 @@ export interface components {
             processId?: string;
             /** @description The name of its program; of a command that is a string, `sh`. */
             program?: string;
-            /** @description The role that the member has from then on. */
+            /** @description The member's new role. */
             role?: string;
             /** @description Where it was moved to. */
             to?: string;
@@ -3937,7 +3937,7 @@ export interface components {
             permissions?: components["schemas"]["Permission"][];
             /** @description The highest role that the token has in any workspace, whatever your own. A token with a role never has an operator's rights. */
             role?: components["schemas"]["Role"];
-            /** @description The only workspace that the token may be used in. A bound token never has an operator's rights. */
+            /** @description The only workspace in which the token works. Such a token never has operator rights. */
             workspaceId?: string;
         };
         CreatedApiToken: {

@@ -65,7 +65,7 @@ export const sandboxSettings = defineSettings({
   }),
   nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
     default: ["1.1.1.1", "8.8.8.8"],
-    doc: "One to three IPv4 addresses of the resolvers that sandboxes use. One in a private range is reachable on port 53",
+    doc: "Resolvers that sandboxes use, as one to three IPv4 addresses. A resolver in a private range is reachable on port 53",
   }),
   maxConnections: integer("SANDGATE_SANDBOX_MAX_CONNECTIONS", {
     default: 1_024,
@@ -174,7 +174,7 @@ export const sandboxSettings = defineSettings({
   imageCacheMb: integer("SANDGATE_IMAGE_CACHE_MB", {
     default: 20_480,
     min: 0,
-    doc: "MB that pulled images may take on the engine, each counted whole, and as 16 MB at least. Above that, and while a disk has less free than the reserve, the least recently used are removed. 0: no limit",
+    doc: "MB that pulled images may take on the engine. Each counts in full, and as 16 MB at least. The least recently used images are removed above this limit, and while a disk has less free space than its reserve. 0: no limit",
   }),
   maxSandboxesInAll: integer("SANDGATE_MAX_SANDBOXES", {
     default: 0,

@@ -137,7 +137,7 @@ class AuditTarget(Record):
     preview_id: str | None
     #: That port.
     port: str | None
-    #: The role that the member has from then on.
+    #: The member's new role.
     role: str | None
 
 
@@ -157,7 +157,7 @@ class ConfirmSecondFactor(TypedDict, total=False):
 class CreateApiToken(TypedDict, total=False):
     description: Required[str]
     expires_at: str
-    #: The only workspace that the token may be used in. A bound token never has an operator's rights.
+    #: The only workspace in which the token works. Such a token never has operator rights.
     workspace_id: str
     #: The highest role that the token has in any workspace, whatever your own. A token with a role never has an
     #: operator's rights.

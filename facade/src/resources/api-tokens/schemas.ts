@@ -36,7 +36,7 @@ export const CreateApiTokenBody = component(
     expires_at: Type.Optional(Type.String({ format: "date-time" })),
     workspace_id: Type.Optional(
       Type.String({
-        description: "The only workspace that the token may be used in. A bound token never has an operator's rights.",
+        description: "The only workspace in which the token works. Such a token never has operator rights.",
       }),
     ),
     role: Type.Optional(TokenRole),

@@ -39,7 +39,7 @@ const target = nullable(
     to: detail("Where it was moved to."),
     preview_id: detail("The preview of one of the sandbox's ports."),
     port: detail("That port."),
-    role: detail("The role that the member has from then on."),
+    role: detail("The member's new role."),
   }),
 );
 

@@ -79,7 +79,7 @@ export const portHttpRoutes: RoutePlugin = async (app, { clients: { ports }, liv
         operationId: `${method.toLowerCase()}OnPort`,
         summary: `Send a ${method} request to a port`,
         description:
-          "Passes the request on to the server in the sandbox, one on a loopback address included, without the credential, and its answer back, both while they come. `upstream_error` when nothing listens there. A GET may be for a WebSocket. The methods are GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS, and what is escaped in the path is UTF-8: anything else is `not_found`, and reaches the server only through a preview. The answer has the header `Content-Security-Policy: sandbox` and sets no cookies; to show a page in a browser, make a preview.",
+          "Streams the request to the server on this port of the sandbox, without the credential, and streams the server's answer back. The server may listen on a loopback address alone. `upstream_error` when nothing listens there. A GET may be for a WebSocket. The methods are GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS, and what is escaped in the path is UTF-8: anything else is `not_found`, and reaches the server only through a preview. The answer has the header `Content-Security-Policy: sandbox` and sets no cookies; to show a page in a browser, make a preview.",
         headers: WorkspaceHeaders,
         params: PortPathParams,
         response: {

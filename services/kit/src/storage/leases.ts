@@ -59,9 +59,21 @@ export async function runLeased(
     // A renewal that is still running would take the lease again.
     await keeping;
     clearTimeout(expiry);
-    await leases
-      .release([name], holder)
-      .catch((error: unknown) => logger.warn({ err: error, lease: name }, "a lease was not released; it will expire"));
+    await releaseLease({ leases, name, holder, logger });
   }
   return true;
+}
+
+/** Frees the lease if the holder has it. A failure is logged: the lease will expire. */
+export async function releaseLease(o: {
+  leases: LeaseStore;
+  name: string;
+  holder: string;
+  logger: Logger;
+}): Promise<void> {
+  await o.leases
+    .release([o.name], o.holder)
+    .catch((error: unknown) =>
+      o.logger.warn({ err: error, lease: o.name }, "a lease was not released; it will expire"),
+    );
 }

@@ -4,7 +4,7 @@ import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
 import { hourMs, minuteMs, monotonicMs } from "../base/time.ts";
-import type { LeaseStore } from "./leases.ts";
+import { type LeaseStore, releaseLease } from "./leases.ts";
 import type { SealedChange, SealedColumn, SealedRow, SealedStore } from "./sealed-values.ts";
 import type { Keyring } from "./sealing.ts";
 
@@ -51,7 +51,7 @@ export function startReencryption(o: {
     labelNames: ["service", "table", "key"],
   });
   const holder = randomUUID();
-  const lease = [`kit.reencryption ${keyring.currentKeyId}`];
+  const lease = `kit.reencryption ${keyring.currentKeyId}`;
   let restsUntil = 0;
   let reported = "";
   let state: "ok" | string = "ok";
@@ -142,7 +142,7 @@ export function startReencryption(o: {
   }
 
   async function work(signal: AbortSignal): Promise<void> {
-    if ((await leases.acquire(lease, holder, leaseMs)).length === 0) forget();
+    if ((await leases.acquire([lease], holder, leaseMs)).length === 0) forget();
     else if (monotonicMs() >= restsUntil) await treatAll(signal);
   }
 
@@ -151,9 +151,7 @@ export function startReencryption(o: {
     state: () => state,
     async stop() {
       await task.stop();
-      await leases
-        .release(lease, holder)
-        .catch((error: unknown) => logger.warn({ err: error, lease }, "a lease was not released; it will expire"));
+      await releaseLease({ leases, name: lease, holder, logger });
     },
   };
 }

@@ -126,7 +126,7 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
       );
     case Reason.WATCHER_NOT_FOUND:
       return new DomainError("NOT_FOUND", "The sandbox has no such watcher.", {
-        hint: "Create another one. One that nobody asked for 5 minutes may end when there are 32.",
+        hint: "Create another watcher. Where 32 are open, a watcher that nobody has asked for 5 minutes may end.",
         cause,
       });
     case Reason.TOO_MANY_WATCHERS:

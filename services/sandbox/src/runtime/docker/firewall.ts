@@ -24,8 +24,8 @@ const limitsRetryMs = 600_000;
  * accepts, whichever program rules there, and with whichever backend.
  */
 const table = "mangle";
-/** Where earlier versions had them. */
-const tables = [table, "filter"];
+/** Where an earlier version had them. */
+const earlierTable = "filter";
 
 /** The jumps of all installations: any of them may be first. */
 const jumpOfInstallation = /^-A \S+ -[io] sg[0-9a-z]{5}-\+ -j (SANDGATE-\S+|DROP)$/;
@@ -100,7 +100,7 @@ export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames
     async apply() {
       await applyLimited();
       if (await hasIpv6()) await applyIpv6(ipv6Firewall(names));
-      if (!hasRemovedEarlier) await removeRules(names, "filter");
+      if (!hasRemovedEarlier) await removeRules(names, earlierTable);
       hasRemovedEarlier = true;
     },
   };
@@ -108,9 +108,7 @@ export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames
 
 /** Removes every rule and chain of an installation, whatever its policy and version were, and answers which. */
 export async function removeFirewallRules(names: HostNames): Promise<string[]> {
-  const removed: string[] = [];
-  for (const each of tables) removed.push(...(await removeRules(names, each)));
-  return removed;
+  return [...(await removeRules(names, table)), ...(await removeRules(names, earlierTable))];
 }
 
 async function removeRules(names: HostNames, from: string): Promise<string[]> {
