@@ -38,7 +38,12 @@ try {
         throw new Error(`${file} was not built from this source: run npm run build:helper`);
       }
     } else {
-      const params = { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_LGWIN]: 24 };
+      const params = {
+        [constants.BROTLI_PARAM_QUALITY]: 11,
+        [constants.BROTLI_PARAM_LGWIN]: 24,
+        // Machine code repeats at even distances.
+        [constants.BROTLI_PARAM_NPOSTFIX]: 1,
+      };
       mkdirSync(dist, { recursive: true });
       writeFileSync(file, brotliCompressSync(program, { params }));
     }
