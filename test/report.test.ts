@@ -6,7 +6,7 @@ import { expect } from "vitest";
 
 const root = join(import.meta.dirname, "..");
 
-test("the report of a run has what failed in tests, in hooks and outside of both, and counts it", async ({
+test("the report of a run has what failed in tests, in hooks and outside of both, at a first try too, and counts it", async ({
   folder,
 }) => {
   await writeFile(
@@ -23,6 +23,8 @@ test("the report of a run has what failed in tests, in hooks and outside of both
       afterAll(() => { throw new Error("the last hook's cause"); });
       test("passes too", () => {});
     });
+    let tries = 0;
+    test("passes when tried again", () => expect(++tries).toBe(2));
     test("leaves something behind", () => void Promise.reject(new Error("nobody's cause")));
     `,
   );
@@ -30,6 +32,7 @@ test("the report of a run has what failed in tests, in hooks and outside of both
   const args = [
     "node_modules/vitest/vitest.mjs",
     "run",
+    "--retry=1",
     "--root",
     folder,
     `--reporter=${join(import.meta.dirname, "report.ts")}`,
@@ -39,6 +42,7 @@ test("the report of a run has what failed in tests, in hooks and outside of both
   const failures = await readFile(files.SANDGATE_TEST_FAILURES, "utf8");
   const path = join(folder, "suite.test.js");
   for (const failure of [
+    `FLAKY    ${path}: passes when tried again\nAssertionError: expected 1 to be 2`,
     `FAILED   ${path}: fails\nAssertionError: expected 1 to be 2`,
     `FAILED   ${path}: one whose hook fails\nError: the hook's cause`,
     `FAILED   ${path}: one whose last hook fails\nError: the last hook's cause`,
@@ -46,5 +50,5 @@ test("the report of a run has what failed in tests, in hooks and outside of both
   ]) {
     expect(failures).toContain(failure);
   }
-  expect(await readFile(files.SANDGATE_TEST_COUNTS, "utf8")).toBe("passed 3\nfailed 4\nskipped 2\n");
+  expect(await readFile(files.SANDGATE_TEST_COUNTS, "utf8")).toBe("passed 4\nfailed 4\nskipped 2\n");
 });

@@ -3,14 +3,15 @@ import type { Reporter, SerializedError, TestModule } from "vitest/node";
 
 /**
  * For test/run.sh: adds each failure of a run with its cause to SANDGATE_TEST_FAILURES, of hooks and of what belongs to
- * no test too, and writes to SANDGATE_TEST_COUNTS how many tests passed, failed and were skipped, a line each.
+ * no test too, and of tests that passed when they were tried again. It writes to SANDGATE_TEST_COUNTS how many tests
+ * passed, failed and were skipped, a line each.
  */
 export default class Report implements Reporter {
   #failures: string[] = [];
+  #flaky: string[] = [];
 
   #fail(what: string, errors: readonly SerializedError[]): void {
-    const causes = errors.map(({ stack, message }) => stack ?? message);
-    this.#failures.push(`FAILED   ${what}\n${causes.join("\n")}\n`);
+    this.#failures.push(`FAILED   ${what}\n${causesOf(errors)}`);
   }
 
   onTestRunEnd(modules: readonly TestModule[], unhandled: readonly SerializedError[]): void {
@@ -19,17 +20,24 @@ export default class Report implements Reporter {
         const name = suite.type === "module" ? "" : `: ${suite.fullName}`;
         if (suite.errors().length > 0) this.#fail(`${module.moduleId}${name}`, suite.errors());
       }
-      for (const test of module.children.allTests("failed")) {
-        this.#fail(`${module.moduleId}: ${test.fullName}`, test.result().errors ?? []);
+      for (const test of module.children.allTests()) {
+        const { state, errors = [] } = test.result();
+        const name = `${module.moduleId}: ${test.fullName}`;
+        if (state === "failed") this.#fail(name, errors);
+        else if (test.diagnostic()?.flaky) this.#flaky.push(`FLAKY    ${name}\n${causesOf(errors)}`);
       }
     }
     for (const error of unhandled) this.#fail("outside of all tests", [error]);
     const count = (state: "passed" | "skipped") =>
       modules.reduce((sum, { children }) => sum + [...children.allTests(state)].length, 0);
-    appendFileSync(process.env.SANDGATE_TEST_FAILURES ?? "", this.#failures.join(""));
+    appendFileSync(process.env.SANDGATE_TEST_FAILURES ?? "", [...this.#flaky, ...this.#failures].join(""));
     writeFileSync(
       process.env.SANDGATE_TEST_COUNTS ?? "",
       `passed ${count("passed")}\nfailed ${this.#failures.length}\nskipped ${count("skipped")}\n`,
     );
   }
+}
+
+function causesOf(errors: readonly SerializedError[]): string {
+  return errors.map(({ stack, message }) => `${stack ?? message}\n`).join("");
 }

@@ -155,14 +155,15 @@ for attempt in 1 2 3; do
   if [ "$attempt" = 3 ]; then say "suites that need nats-server will be skipped"; else sleep 2; fi
 done
 
-# The projects of vitest.config.ts, two at a time, in rows that take about as long as each other.
+# The projects of vitest.config.ts, two at a time, in rows that take about as long as each other. A test that fails on
+# the busy machine is tried once more, and is named below as flaky if it passes then.
 run_projects() {
   projects=$1
   shift
   for project in $projects; do
     counts=$results/tests.$project.counts
     SANDGATE_TEST_FAILURES=$results/failures SANDGATE_TEST_COUNTS=$counts \
-      vitest run --project "$project" --passWithNoTests --reporter=default --reporter=./test/report.ts "$@" </dev/null &&
+      vitest run --project "$project" --passWithNoTests --retry=1 --reporter=default --reporter=./test/report.ts "$@" </dev/null &&
       [ -e "$counts" ] && continue
     grep -q '^failed [1-9]' "$counts" 2>/dev/null && continue
     echo "FAILED   the suites of $project, outside of what is counted, see above" >>"$results/failures"
