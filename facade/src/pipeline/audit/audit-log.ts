@@ -7,6 +7,9 @@ import { Credential } from "@sandgate/proto/common/v1/access";
 import type { Clients } from "../base/clients.ts";
 import type { AuditEntry } from "./recorder.ts";
 
+/** As many as the contract lets one call ask for. */
+const namesAtOnce = 500;
+
 /** The audit log that telemetry keeps, and the users that identity knows. */
 export function createAuditLog({ audit, identity }: Pick<Clients, "audit" | "identity">) {
   return {
@@ -27,8 +30,13 @@ export function createAuditLog({ audit, identity }: Pick<Clients, "audit" | "ide
 
     /** The names are `usernameKey`s. */
     async findUserIds(usernames: readonly string[]): Promise<Map<string, string>> {
-      const { users } = await identity.batchGetUsers({ usernames: [...usernames] }, asFacade({ requestId: newId() }));
-      return new Map(users.map(({ id, username }) => [usernameKey(username), id]));
+      const ids = new Map<string, string>();
+      for (let from = 0; from < usernames.length; from += namesAtOnce) {
+        const asked = usernames.slice(from, from + namesAtOnce);
+        const { users } = await identity.batchGetUsers({ usernames: asked }, asFacade({ requestId: newId() }));
+        for (const { id, username } of users) ids.set(usernameKey(username), id);
+      }
+      return ids;
     },
   };
 }

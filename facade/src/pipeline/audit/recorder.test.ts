@@ -42,8 +42,9 @@ beforeEach(() => {
       entries.push(...added);
     },
     async findUserIds(names) {
-      whileFinding?.();
+      const run = whileFinding;
       whileFinding = undefined;
+      run?.();
       return new Map(names.includes("ann@example.com") ? [["ann@example.com", "ann"]] : []);
     },
     metrics: createMetrics(),
@@ -198,6 +199,21 @@ test("what telemetry can't take now is stored once it can, and once only", async
   problem = undefined;
   await pass(10);
   expect(counts()).toEqual([1]);
+});
+
+test("while users can't be found, what names none is stored, and the rest is once they can", async () => {
+  recorder.recordAction(failedSignIn);
+  recorder.recordAction(refused);
+  whileFinding = () => {
+    throw new Error("away");
+  };
+  await expect(recorder.flush()).rejects.toThrow("away");
+  expect(entries).toMatchObject([{ action: "sandbox.stop", count: 1 }]);
+  await pass(2);
+  expect(entries).toMatchObject([
+    { action: "sandbox.stop", count: 1 },
+    { action: "user.sign_in", target: { type: "user", id: "ann" }, count: 1 },
+  ]);
 });
 
 test("what was recorded is stored at the end", async () => {

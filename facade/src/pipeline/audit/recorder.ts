@@ -40,7 +40,10 @@ export interface AuditEntry
 export interface AuditRecorder {
   /** Counts the action. Nothing waits for it. */
   recordAction(action: AuditedAction): void;
-  /** Stores the first action of each group, and how many followed in the groups whose time is up. */
+  /**
+   * Stores the first action of each group, and how many followed in the groups whose time is up. Where users can't be
+   * found, it throws once all else is stored.
+   */
   flush(): Promise<void>;
   /** Stores everything that was recorded. */
   flushAll(): Promise<void>;
@@ -171,7 +174,14 @@ export function createAuditRecorder(o: {
   const namedGroups = (window: Window) => [...window.groups].filter(([, { username }]) => username !== undefined);
 
   /** Finds the users of the names. Attempts with names that nobody has are counted by network. */
-  async function resolveUsernames(window: Window, named: readonly [key: string, Group][]): Promise<void> {
+  async function resolveUsernames(window: Window): Promise<void> {
+    // More may be recorded during each call, and no name may be left when entries are taken.
+    for (let named = namedGroups(window); named.length > 0; named = namedGroups(window)) {
+      await resolveNamed(window, named);
+    }
+  }
+
+  async function resolveNamed(window: Window, named: readonly [key: string, Group][]): Promise<void> {
     const ids = await o.findUserIds([...new Set(named.flatMap(([, { username = "" }]) => username))]);
     for (const [key, group] of named) {
       const id = ids.get(group.username ?? "");
@@ -217,10 +227,13 @@ export function createAuditRecorder(o: {
   }
 
   async function flush(isLast: boolean): Promise<void> {
+    const failures: unknown[] = [];
     for (const [kind, window] of windows) {
-      // More may be recorded during each call, and no name may be left when entries are taken.
-      for (let named = namedGroups(window); named.length > 0; named = namedGroups(window)) {
-        await resolveUsernames(window, named);
+      try {
+        await resolveUsernames(window);
+      } catch (error) {
+        failures.push(error);
+        continue;
       }
       const isOver = isLast || monotonic() >= window.endsAt;
       waiting.push(...takeEntries(window, isOver));
@@ -236,6 +249,7 @@ export function createAuditRecorder(o: {
       await o.store(waiting.slice(0, entriesAtOnce));
       waiting = waiting.slice(entriesAtOnce);
     }
+    if (failures.length > 0) throw failures[0];
   }
 
   return {
