@@ -21,8 +21,8 @@ async function openAttempts(folder: string) {
   let now = Date.UTC(2026, 0, 1);
   const store = await openSqliteStore({ file: join(folder, "identity.sqlite"), logger });
   const attempts = createSignInAttempts({ store, perMinute: 10, now: () => new Date(now) });
-  const admit = (address: string, who: string | undefined = userId) =>
-    attempts.admit({ usernameKey: "ann@example.com", userId: who, address });
+  const admit = (address: string, who: string | undefined = userId, usernameKey = "ann@example.com") =>
+    attempts.admit({ usernameKey, userId: who, address });
   return {
     ...attempts,
     admit,
@@ -30,10 +30,10 @@ async function openAttempts(folder: string) {
       now += ms;
     },
     /** How many of so many attempts from the address are let through. */
-    async count(tries: number, address: string, who?: string): Promise<number> {
+    async count(tries: number, address: string, who?: string, usernameKey?: string): Promise<number> {
       let admitted = 0;
       for (let i = 0; i < tries; i++) {
-        await admit(address, who).then(
+        await admit(address, who, usernameKey).then(
           () => {
             admitted += 1;
           },
@@ -108,4 +108,12 @@ test("attempts at a name that nobody has are limited the same", async ({ attempt
   expect(await attempts.count(15, "203.0.113.1", undefined)).toBe(10);
   for (const bot of botnet(60)) await attempts.count(1, bot, undefined);
   expect(await attempts.count(1, "192.0.2.1", undefined)).toBe(0);
+});
+
+test("attempts at a name that reads like another's limit don't count there", async ({ attempts }) => {
+  const crafted = "ann@example.com from 192.0.2.0/24";
+  for (const bot of botnet(2)) await attempts.count(10, bot, "nobody", crafted);
+  expect(await attempts.count(5, "198.51.100.1", "nobody", crafted)).toBe(5);
+  for (const bot of botnet(4).slice(2)) await attempts.count(10, bot);
+  expect(await attempts.count(10, "192.0.2.1")).toBe(5);
 });

@@ -48,8 +48,10 @@ export function createSignInAttempts(o: {
   return {
     isOwnNetwork,
 
-    async admit({ usernameKey: name, userId, address }) {
+    async admit({ usernameKey, userId, address }) {
       const at = now();
+      // A name may be any text, also one that reads like the end of another budget's.
+      const name = Buffer.from(hashKey(usernameKey)).toString("hex");
       const networks = networksOf(address);
       const [{ name: network }] = networks;
       const widest = networks.at(-1)?.name;
