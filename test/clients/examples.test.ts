@@ -189,7 +189,9 @@ describe.runIf(isHere)("the example", () => {
     const { command, args, env: settings } = mcpServers.sandgate;
     expect(Object.keys(settings)).toEqual(["SANDGATE_URL", "SANDGATE_TOKEN"]);
     const editor = new Client({ name: "editor", version: "1" });
-    const transport = { command, args, cwd: root, env: env as Record<string, string> };
+    // An editor starts it in the folder of a project.
+    const inCheckout = command.replace("/path/to/checkout", root);
+    const transport = { command: inCheckout, args, cwd: folder.path, env: env as Record<string, string> };
     await editor.connect(new StdioClientTransport(transport));
     const call = async (name: string, args: Record<string, unknown>) => {
       const { content } = await editor.callTool({ name, arguments: args });
