@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { writeFile } from "node:fs/promises";
+import { lstat, readdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -168,6 +168,23 @@ describe("a body that can be read once", () => {
     await files.upload(file, "/a");
     expect(requests.map(({ body }) => body)).toEqual(["one", "one", "one"]);
   });
+});
+
+test("a download goes through a link, and into a pipe or a device as it is", async () => {
+  const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  await using folder = await createTempFolder();
+  const [pipe, file, link] = [join(folder.path, "pipe"), join(folder.path, "file"), join(folder.path, "link")];
+  await promisify(execFile)("mkfifo", [pipe]);
+  await writeFile(file, "before");
+  await symlink("file", link);
+  answer = (response) => response.writeHead(200, { "content-type": "application/octet-stream" }).end("content");
+  const [read, size] = await Promise.all([readFile(pipe, "utf8"), files.download("/a", pipe)]);
+  expect([read, size]).toEqual(["content", 7]);
+  expect((await lstat(pipe)).isFIFO()).toBe(true);
+  await files.download("/a", link);
+  expect((await lstat(link)).isSymbolicLink()).toBe(true);
+  expect(await readFile(file, "utf8")).toBe("content");
+  expect((await readdir(folder.path)).toSorted()).toEqual(["file", "link", "pipe"]);
 });
 
 test.each(["", ".", ".."])("an id never makes another request of it: %j", async (id) => {

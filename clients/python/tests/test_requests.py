@@ -394,6 +394,24 @@ def test_a_watch_that_broke_off_says_that_changes_may_be_lost_and_goes_on():
         over.set()
 
 
+def test_a_download_goes_through_a_link_and_into_a_pipe_or_a_device_as_it_is(tmp_path):
+    pipe, file, link = (tmp_path / name for name in ("pipe", "file", "link"))
+    os.mkfifo(pipe)
+    file.write_text("before")
+    link.symlink_to("file")
+    with serve(lambda _, handler: (200, {"type": "file"} if "/entry" in handler.path else b"content", {})) as (client, _):
+        files = sandgate._sync.files.Files(client._http, "s")
+        reading = []
+        reader = threading.Thread(target=lambda: reading.append(pipe.read_bytes()), daemon=True)
+        reader.start()
+        assert files.download("/a", pipe) == 7
+        reader.join(60)
+        assert reading == [b"content"] and pipe.is_fifo()
+        files.download("/a", link)
+    assert link.is_symlink() and file.read_text() == "content"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(None, "0123456789"), (7, "3456789"), (3, "789")])
 def test_logs_have_all_rows_also_when_one_answer_does_not_hold_them(limit, expected):
     text = "x" * 2 * 1024 * 1024

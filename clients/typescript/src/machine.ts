@@ -1,6 +1,6 @@
 // What there is on a machine with files and environment variables: Node.js, Deno and Bun.
 import { createReadStream } from "node:fs";
-import { open, rename, rm, stat } from "node:fs/promises";
+import { type FileHandle, open, realpath, rename, rm, stat } from "node:fs/promises";
 import { Readable } from "node:stream";
 
 export { readStoredLogin } from "./stored-login.ts";
@@ -17,24 +17,34 @@ export async function openLocalFile(path: string): Promise<{ isOnce: boolean; op
   return { isOnce, open: () => Readable.toWeb(createReadStream(path)) as unknown as ReadableStream<Uint8Array> };
 }
 
-/** Writes a local file, which is there whole or not at all. Returns its size in bytes. */
+/**
+ * Writes a local file, which is there whole or not at all; through a link its target. What is there and is no file, such
+ * as a device or a pipe, is written to as it is. Returns the size in bytes.
+ */
 export async function writeLocalFile(path: string, content: AsyncIterable<Uint8Array>): Promise<number> {
-  const partial = `${path}.${crypto.randomUUID().slice(0, 8)}.part`;
+  const found = await stat(path).catch(() => undefined);
+  if (found && !found.isFile()) return writeTo(await open(path, "w"), content);
+  const target = found ? await realpath(path) : path;
+  const partial = `${target}.${crypto.randomUUID().slice(0, 8)}.part`;
   try {
-    const file = await open(partial, "wx");
-    let size = 0;
-    try {
-      for await (const chunk of content) {
-        await file.writeFile(chunk);
-        size += chunk.length;
-      }
-    } finally {
-      await file.close();
-    }
-    await rename(partial, path);
+    const size = await writeTo(await open(partial, "wx"), content);
+    await rename(partial, target);
     return size;
   } catch (error) {
     await rm(partial, { force: true });
     throw error;
   }
+}
+
+async function writeTo(file: FileHandle, content: AsyncIterable<Uint8Array>): Promise<number> {
+  let size = 0;
+  try {
+    for await (const chunk of content) {
+      await file.writeFile(chunk);
+      size += chunk.length;
+    }
+  } finally {
+    await file.close();
+  }
+  return size;
 }

@@ -1,4 +1,4 @@
-import { chmod, mkdir, readdir, stat } from "node:fs/promises";
+import { chmod, lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
 import { basename, join, posix, relative, sep } from "node:path";
 import type { Entry, Sandbox } from "@sandgate/client";
 import { named, UsageError } from "../args.ts";
@@ -61,18 +61,23 @@ async function copyOut(copy: Copy, path: string, to: string): Promise<void> {
   );
   // As cp does: into a folder that is there, else under the new name.
   const target = isFolder ? localPath(to, posix.dirname(entry.path), entry.path) : to;
+  const copyFile = async (remotePath: string, local: string, mode: string): Promise<void> => {
+    note(await sandbox.files.download(remotePath, local, { signal }));
+    // A device or a pipe keeps its own mode.
+    if ((await stat(local)).isFile()) await chmod(local, Number.parseInt(mode, 8) & 0o777);
+  };
   if (entry.type !== "directory") {
-    note(await sandbox.files.download(path, target, { signal }));
-    await chmod(target, Number.parseInt(entry.mode, 8) & 0o777);
-    return;
+    return copyFile(path, target, entry.mode);
   }
   if (!recursive) throw new UsageError(`${path} is a folder: use -r`);
   await mkdir(target, { recursive: true });
   const copyEntry = async (each: Entry): Promise<void> => {
     if (each.type !== "file") return say(`skipped ${each.path}, which is no file (${each.type})`);
     const local = localPath(target, entry.path, each.path);
-    note(await sandbox.files.download(each.path, local, { signal }));
-    await chmod(local, Number.parseInt(each.mode, 8) & 0o777);
+    // A link that is there may lead out of the folder.
+    const found = await lstat(local).catch(() => undefined);
+    if (found?.isSymbolicLink()) await rm(local);
+    await copyFile(each.path, local, each.mode);
   };
   await forEach(async function* () {
     for await (const each of sandbox.files.list(entry.path, { depth: 100, signal })) {

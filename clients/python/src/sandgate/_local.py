@@ -65,7 +65,7 @@ def unpack_folder(packed: IO[bytes], target: str | os.PathLike[str]) -> int:
                 content = archive.extractfile(entry)
                 assert content is not None  # It is a file.
                 local.parent.mkdir(parents=True, exist_ok=True)
-                with write_whole(local) as file:
+                with _write_whole(local) as file:
                     shutil.copyfileobj(content, file, CHUNK_BYTES)
                 local.chmod(entry.mode & 0o777)
                 size += entry.size
@@ -83,14 +83,26 @@ def _path_inside(target: Path, name: str) -> Path:
 
 
 @contextmanager
-def write_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Opens a local file to write, which is there whole or not at all."""
+def write_local(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Opens a local file to write, which is there whole or not at all; through a link its target. What is there and is
+    no file, such as a device or a pipe, is written to as it is."""
     target = Path(path)
-    partial = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.part")
+    if target.exists() and not target.is_file():
+        with target.open("wb") as file:
+            yield file
+    else:
+        with _write_whole(target.resolve()) as file:
+            yield file
+
+
+@contextmanager
+def _write_whole(path: Path) -> Iterator[BinaryIO]:
+    """Opens a local file to write, which is there whole or not at all. It takes the place of a link."""
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         with partial.open("xb") as file:
             yield file
-        partial.replace(target)
+        partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

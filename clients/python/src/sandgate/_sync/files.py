@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Callable
 from typing import Any, Literal, overload
 
-from .._local import CHUNK_BYTES, can_be_read_again, open_local, pack_folder, unpack_folder, write_whole
+from .._local import CHUNK_BYTES, can_be_read_again, open_local, pack_folder, unpack_folder, write_local
 from .._protocol import Event, FileChange, Request, Stat, Stop, fill_path, given, range_header, to_bytes, to_mode
 from ..errors import NotFound
 from ..records import Entry
@@ -136,7 +136,7 @@ class Files:
                 return to_thread(unpack_folder, packed, local_path)
         content = self.read(path, format="stream", timeout_ms=timeout_ms)
         size = 0
-        with write_whole(local_path) as file:
+        with write_local(local_path) as file:
             for chunk in content:
                 size += to_thread(file.write, chunk)
         return size
