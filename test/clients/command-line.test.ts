@@ -1,7 +1,7 @@
 // The command line in front of an API whose answers the test gives, such as those of a sandbox that lies.
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { lstat, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder, type TempFolder } from "@sandgate/test-support/temp-folder";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { withoutSettings } from "../platform/local.ts";
-import { type Ended, program, sandgate } from "./command-line.ts";
+import { type Ended, program, sandgate, startInTerminal, startSandgate } from "./command-line.ts";
 
 const execute = promisify(execFile);
 
@@ -96,10 +96,58 @@ describe("what a sandbox says is in a folder lands in the local one or nowhere",
     expect(await readdir(join(folder.path, "home"))).toEqual(["local"]);
   });
 
+  test("also where a link is in its place", async () => {
+    await mkdir(join(folder.path, "home/local/data"), { recursive: true });
+    await writeFile(join(folder.path, "outside"), "safe");
+    await symlink("../../../outside", join(folder.path, "home/local/data/a"));
+    expect(await copy("/data", entryOf("/data/a"))).toMatchObject({ code: 0 });
+    expect(await readFile(join(folder.path, "home/local/data/a"), "utf8")).toBe("evil");
+    expect(await readFile(join(folder.path, "outside"), "utf8")).toBe("safe");
+  });
+
   test("and is shown without what would move the cursor", async () => {
     const copied = await copy("/data", entryOf("/data/\u001b]0;evil\u0007\r\u009b2J", "other"), entryOf("/data/a"));
     expect(copied).toMatchObject({ code: 0, stderr: "skipped /data/ ]0;evil   2J, which is no file (other)\n" });
     expect(await readFile(join(folder.path, "home/local/data/a"), "utf8")).toBe("evil");
+  });
+});
+
+test("a file is copied into a pipe or a device, which stays what it is", async () => {
+  answers = { "GET files/entry": entryOf("/a"), "GET files": Buffer.from("content") };
+  const pipe = join(folder.path, "pipe");
+  await execute("mkfifo", ["-m", "600", pipe]);
+  const [content, copied] = await Promise.all([readFile(pipe, "utf8"), run("cp", "box:/a", pipe)]);
+  expect([content, copied]).toMatchObject(["content", { code: 0, stderr: "" }]);
+  const { mode } = await lstat(pipe);
+  expect(mode & 0o777).toBe(0o600);
+});
+
+describe("what asks", () => {
+  const asking = [
+    ["login", "Email: "],
+    ["registries add ghcr ghcr.io --username ada", "Password: "],
+  ] as const;
+
+  test.each(asking)("ends with the first Ctrl-C, and says so when nothing is typed: %s", async (command, question) => {
+    for (const [key, expected] of [
+      ["\u0003", { code: 130 }],
+      ["\u0004", { code: 1, stdout: expect.stringContaining("error: Nothing was typed.") }],
+    ] as const) {
+      const running = startInTerminal(`${program} ${command}`, environment());
+      await running.says(question);
+      running.type(key);
+      expect(await running.ended).toMatchObject(expected);
+    }
+    expect(asked).toEqual([]);
+  });
+
+  test.each(asking)("ends with the first signal while it reads a pipe: %s", async (command) => {
+    const running = startSandgate(command.split(" "), { ...environment(), NODE_DEBUG: "stream" });
+    // It reads, which Node.js tells.
+    await running.says(/STREAM .*read/);
+    running.kill("SIGTERM");
+    expect((await running.ended).code).toBe(143);
+    expect(asked).toEqual([]);
   });
 });
 

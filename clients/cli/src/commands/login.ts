@@ -4,7 +4,7 @@ import { loginFile, readStoredLogin, removeStoredLogin, writeStoredLogin } from 
 import { named } from "../args.ts";
 import { openSession } from "../context.ts";
 import { printOne, say } from "../output.ts";
-import { ask, readStdin } from "../prompt.ts";
+import { ask, readPassword, readStdin } from "../prompt.ts";
 import { setUp } from "../setup.ts";
 
 const tokenDays = 90;
@@ -19,15 +19,15 @@ export async function login(args: readonly string[], signal: AbortSignal): Promi
   const url = await anonymous.url();
   const chosen = workspace === undefined ? {} : { workspace };
   if (!process.stdin.isTTY && values.username === undefined) {
-    const token = (await readStdin()).trim();
+    const token = (await readStdin(signal)).trim();
     const { username } = await new Sandgate({ url, token }).account.get({ signal });
     await writeStoredLogin({ url, token, ...chosen });
     say(`Signed in to ${url} as ${username}.`);
     return 0;
   }
   if (process.stdin.isTTY) say(`Sign in to ${url}`);
-  const username = values.username ?? (await ask("Email"));
-  const password = process.stdin.isTTY ? await ask("Password", { isSecret: true }) : await readStdin();
+  const username = values.username ?? (await ask("Email", { signal }));
+  const password = await readPassword(signal);
   const tokens = await signIn(anonymous, { username, password, signal });
   const session = new Sandgate({ url, token: tokens.accessToken });
   // A session ends when it isn't used for half an hour, so an API token stands for the login.
@@ -52,7 +52,7 @@ async function signIn(
   } catch (error) {
     const needsCode = error instanceof InvalidCredentials && error.details.some(({ field }) => field === "body.otp");
     if (!needsCode || !process.stdin.isTTY) throw error;
-    return sandgate.sessions.create({ ...o, otp: await ask("Authentication code") });
+    return sandgate.sessions.create({ ...o, otp: await ask("Authentication code", o) });
   }
 }
 

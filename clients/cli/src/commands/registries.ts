@@ -2,7 +2,7 @@ import { type Registry, RegistryNotFound } from "@sandgate/client";
 import { named, UsageError } from "../args.ts";
 import type { Context } from "../context.ts";
 import { printList, printOne } from "../output.ts";
-import { ask, readStdin } from "../prompt.ts";
+import { readPassword } from "../prompt.ts";
 import { setUp } from "../setup.ts";
 
 const columns = [
@@ -26,7 +26,7 @@ export async function run(args: readonly string[], signal: AbortSignal): Promise
     const [registryName = "", url = ""] = named(rest, "NAME", "URL");
     const { username } = values;
     if (username === undefined) throw new UsageError("--username is missing");
-    const password = process.stdin.isTTY ? await ask("Password", { isSecret: true }) : await readStdin();
+    const password = await readPassword(signal);
     const made = await sandgate.registries.create({ name: registryName, url, username, password, signal });
     await printOne(made, format, { columns, name });
     return 0;
