@@ -26,7 +26,7 @@ interface Asked {
 let server: Server;
 let folder: TempFolder;
 let asked: Asked[];
-/** The sandbox's answers, by method and the end of the address. */
+/** The sandbox's answers, by method and the end of the address. A `status` is that of the answer. */
 let answers: Record<string, unknown>;
 
 beforeEach(async () => {
@@ -41,8 +41,9 @@ beforeEach(async () => {
     const given = answers[`${request.method} ${pathname.replace(/^\/sandboxes\/box\/?/, "")}`];
     const answer =
       given ?? (request.method === "GET" && pathname === "/sandboxes/box" ? { id: "box", name: "box" } : {});
+    const { status = 200 } = answer as { status?: number };
     if (Buffer.isBuffer(answer)) response.end(answer);
-    else response.setHeader("content-type", "application/json").end(JSON.stringify(answer));
+    else response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(answer));
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
 });
@@ -200,6 +201,34 @@ describe("--help", () => {
     expect(await run("exec", ...args)).toEqual({ code: 0, stdout: "", stderr: "" });
     const bodies = asked.flatMap(({ method, body }) => (method === "POST" && body !== "" ? [JSON.parse(body)] : []));
     expect(bodies[0]).toMatchObject(expected);
+  });
+});
+
+describe("logout", () => {
+  const session = { accessToken: "a", refreshToken: "r", expiresAt: "2126-01-01T00:00:00Z" };
+  const logOut = async (status: number, code: string, url = environment().SANDGATE_URL) => {
+    await writeFile(join(folder.path, "login.json"), JSON.stringify({ url, token: "t", session }));
+    const error = (code: string) => ({ error: { code, message: "refused", retryable: false } });
+    answers = {
+      "DELETE /api-tokens/t": { status, ...error(code) },
+      "POST /auth/refresh": { status: 401, ...error("invalid_token") },
+    };
+    const ended = await sandgate(["logout"], { env: { ...environment(), SANDGATE_URL: url, SANDGATE_TOKEN: "" } });
+    return { ...ended, isSignedIn: (await readdir(folder.path)).includes("login.json") };
+  };
+
+  test("keeps the login where the token may still be valid", async () => {
+    const kept = { code: 1, stderr: "error: refused\n", isSignedIn: true };
+    expect(await logOut(500, "internal_error")).toMatchObject(kept);
+    expect(await logOut(0, "", "http://127.0.0.1:1")).toMatchObject({ code: 1, isSignedIn: true });
+  });
+
+  test("removes the login where the session has ended, or the token was revoked before", async () => {
+    const ended = { code: 0, stderr: expect.stringContaining("The session has ended"), isSignedIn: false };
+    expect(await logOut(401, "invalid_token")).toMatchObject(ended);
+    expect(await logOut(403, "forbidden")).toMatchObject(ended);
+    const revoked = { code: 0, stderr: expect.stringMatching(/^Signed out of .*\n$/), isSignedIn: false };
+    expect(await logOut(404, "api_key_not_found")).toMatchObject(revoked);
   });
 });
 

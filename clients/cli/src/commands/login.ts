@@ -1,5 +1,13 @@
 import { hostname } from "node:os";
-import { InvalidCredentials, Sandgate, SandgateError, type SessionTokens } from "@sandgate/client";
+import {
+  ApiKeyNotFound,
+  Forbidden,
+  InvalidCredentials,
+  InvalidToken,
+  Sandgate,
+  type SessionTokens,
+  Unauthenticated,
+} from "@sandgate/client";
 import { loginFile, readStoredLogin, removeStoredLogin, writeStoredLogin } from "@sandgate/client/stored-login";
 import { named } from "../args.ts";
 import { openSession } from "../context.ts";
@@ -67,14 +75,18 @@ export async function logout(args: readonly string[], signal: AbortSignal): Prom
   try {
     if (session) {
       const own = await openSession({ ...context, sandgate: new Sandgate({ url }), options: { url } });
-      await own.apiTokens.delete(token, { signal });
+      await own.apiTokens.delete(token, { signal }).catch((error: unknown) => {
+        // It was revoked before.
+        if (!(error instanceof ApiKeyNotFound)) throw error;
+      });
       const { session: last } = await readStoredLogin();
       await own.sessions.signOut(last?.refreshToken ?? session.refreshToken, { signal });
     } else {
       say("The token itself is still valid; whoever made it can revoke it.");
     }
   } catch (error) {
-    if (!(error instanceof SandgateError)) throw error;
+    const hasEnded = [InvalidToken, Unauthenticated, Forbidden].some((kind) => error instanceof kind);
+    if (!hasEnded) throw error;
     say("The session has ended, so the token could not be revoked. Revoke it on the page of API tokens.");
   }
   await removeStoredLogin();
