@@ -170,6 +170,19 @@ describe("a body that can be read once", () => {
   });
 });
 
+test("a download to where nothing can be written ends its connection", async () => {
+  const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  let closed = false;
+  answer = (response) => {
+    response.once("close", () => {
+      closed = true;
+    });
+    response.writeHead(200, { "content-type": "application/octet-stream" }).write("content");
+  };
+  await expect(files.download("/a", "/nonexistent/a")).rejects.toThrow("ENOENT");
+  await vi.waitFor(() => expect(closed).toBe(true));
+});
+
 test("a download goes through a link, and into a pipe or a device as it is", async () => {
   const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
   await using folder = await createTempFolder();
@@ -380,6 +393,32 @@ test("followed logs go on after an id that came without an event", async () => {
   expect(streams.map(({ headers }) => headers["last-event-id"])).toEqual([undefined, "e0"]);
   // What was there before is read once.
   expect(asked).toHaveLength(3);
+});
+
+test("a limit of followed logs leaves out none that came after the start", async () => {
+  const lines = Array.from({ length: 60 }, (_, i) => `line ${i + 10}`);
+  let opened = 0;
+  answer = (response, count) => {
+    const { pathname, searchParams } = new URL(requests[count - 1]?.url ?? "", url());
+    if (pathname.endsWith("/stream")) {
+      opened += 1;
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      // It breaks off without anything new.
+      response.end();
+    } else if (pathname.includes("/monitoring/")) {
+      const rows = lines
+        .slice(0, 20 * opened)
+        .map((log) => ({ timestamp: `2026-01-01T00:00:${log.slice(-2)}.000000Z`, stream: "stdout", log }))
+        .filter(({ timestamp }) => timestamp >= (searchParams.get("since") ?? ""));
+      send(response, 200, { logs: rows.slice(-Number(searchParams.get("limit"))), metrics: [] });
+    } else {
+      send(response, 200, { id: "s", state: opened < 3 ? "ready" : "stopped", created_at: "2026-01-01" });
+    }
+  };
+  const seen: string[] = [];
+  const sandbox = await sandgate.sandboxes.get("s");
+  for await (const { log } of sandbox.logs({ follow: true, limit: 5 })) seen.push(log);
+  expect(seen).toEqual(lines.slice(15));
 });
 
 test.each([

@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import copy
 import io
 import json
 import os
+import pickle
 import tarfile
 import threading
 from contextlib import contextmanager
@@ -128,6 +130,16 @@ def test_three_retries_are_all():
     with serve(lambda *_: failure("upstream_error", 502), max_retries=1) as (client, seen):
         pytest.raises(errors.UpstreamError, client.account.get)
     assert len(seen) == 2
+
+
+def test_errors_are_copied_and_passed_between_processes():
+    with serve(lambda *_: failure("sandbox_not_found", 404, {"retry-after": "7"}, retryable=False)) as (client, _):
+        refused = pytest.raises(errors.SandboxNotFound, client.sandboxes.get, "s").value
+    failed = errors.CommandTimedOut("late", exit_code=137, stdout="out", stderr="err")
+    for error in (refused, failed, errors.ConnectionFailed("lost", "a hint"), errors.TimedOut("late")):
+        for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+            assert type(same) is type(error)
+            assert (str(same), same.__dict__) == (str(error), error.__dict__)
 
 
 def test_retry_after_is_heeded(delays):
@@ -394,12 +406,24 @@ def test_a_watch_that_broke_off_says_that_changes_may_be_lost_and_goes_on():
         over.set()
 
 
+def answer_with_a_file(_, handler):
+    return 200, {"type": "file"} if "/entry" in handler.path else b"content", {}
+
+
+def test_a_download_to_where_nothing_can_be_written_leaves_no_connection(tmp_path):
+    with serve(answer_with_a_file) as (client, _):
+        files = sandgate._sync.files.Files(client._http, "s")
+        pytest.raises(FileNotFoundError, files.download, "/a", tmp_path / "missing" / "a")
+        connections = client._http._client._transport._pool.connections
+        assert all(each.is_idle() for each in connections)
+
+
 def test_a_download_goes_through_a_link_and_into_a_pipe_or_a_device_as_it_is(tmp_path):
     pipe, file, link = (tmp_path / name for name in ("pipe", "file", "link"))
     os.mkfifo(pipe)
     file.write_text("before")
     link.symlink_to("file")
-    with serve(lambda _, handler: (200, {"type": "file"} if "/entry" in handler.path else b"content", {})) as (client, _):
+    with serve(answer_with_a_file) as (client, _):
         files = sandgate._sync.files.Files(client._http, "s")
         reading = []
         reader = threading.Thread(target=lambda: reading.append(pipe.read_bytes()), daemon=True)
@@ -429,6 +453,33 @@ def test_logs_have_all_rows_also_when_one_answer_does_not_hold_them(limit, expec
     with serve(answer) as (client, _):
         logs = client.sandboxes.get("s").logs(limit=limit)
         assert "".join(entry.log[0] for entry in logs) == expected
+
+
+def test_followed_logs_lose_none_of_what_comes_after_the_start_by_a_limit(monkeypatch):
+    rows = [
+        {"timestamp": f"2026-01-01T00:00:{n:02}.000000Z", "stream": "stdout", "log": f"line {n}"} for n in range(60)
+    ]
+    opened = []
+
+    def answer(_, handler):
+        if "/stream" in handler.path:
+            opened.append(handler.path)
+            # It breaks off without anything new.
+            return 200, b"", {"content-type": "text/event-stream"}
+        if "/monitoring/" in handler.path:
+            query = {name: values[0] for name, values in parse_qs(urlsplit(handler.path).query).items()}
+            there = rows[: 20 * len(opened)]
+            since = [row for row in there if row["timestamp"] >= query["since"]]
+            return 200, {"logs": since[-int(query["limit"]) :], "metrics": []}, {}
+        return 200, {"id": "s", "state": state(), "created_at": "2026-01-01"}, {}
+
+    def state():
+        return "ready" if len(opened) < 3 else "stopped"
+
+    monkeypatch.setattr(sandgate._sync.monitoring, "QUIET_SECONDS", 0.01)
+    with serve(answer) as (client, _):
+        logs = client.sandboxes.get("s").logs(follow=True, limit=5)
+        assert [entry.log for entry in logs] == [f"line {n}" for n in range(15, 60)]
 
 
 def test_followed_logs_go_on_after_the_last_event(monkeypatch):

@@ -102,7 +102,13 @@ export class Files {
   /** Reads a file into a local one, which is there whole or not at all. Returns its size in bytes. */
   async download(path: string, localPath: string, o: CallOptions = {}): Promise<number> {
     const content = await this.read(path, { ...o, format: "stream" });
-    return writeLocalFile(localPath, chunksOf(content));
+    try {
+      return await writeLocalFile(localPath, chunksOf(content));
+    } catch (error) {
+      // One that nobody has begun to read keeps its connection.
+      await content.cancel().catch(() => {});
+      throw error;
+    }
   }
 
   #write(path: string, body: FileBody, o: WriteOptions): Promise<Entry> {

@@ -13,7 +13,7 @@ interface WindowOptions extends CallOptions {
   since?: Moment | undefined;
   /** Exclusive; now by default. */
   until?: Moment | undefined;
-  /** The newest rows of the window; all by default. */
+  /** The newest rows of the window; all by default. With `follow` of what is there at the start. */
   limit?: number | undefined;
   /** Goes on with what comes, until the sandbox has ended. */
   follow?: boolean | undefined;
@@ -119,9 +119,10 @@ async function* followRows<Row extends { timestamp: string; log?: string }>(
   const seen = createSeen();
   const end = watchForEnd(source, o.signal);
   let since = toIso(o.since);
+  let { limit } = o;
   async function* readHistory(signal: AbortSignal | undefined): AsyncGenerator<Row, void> {
     seen.startOver();
-    for await (const row of readWindow(source, kind, { ...o, since, until: undefined, signal })) {
+    for await (const row of readWindow(source, kind, { ...o, since, until: undefined, limit, signal })) {
       since = row.timestamp;
       if (seen.add(row)) yield row;
     }
@@ -144,6 +145,8 @@ async function* followRows<Row extends { timestamp: string; log?: string }>(
       await Promise.race([opened.promise, next]);
       if (since !== undefined) yield* readHistory(end.signal);
       since ??= new Date().toISOString();
+      // What comes later is read whole.
+      limit = undefined;
       for (let row = await next; !row.done; row = await next) {
         next = live.next();
         // It may fail while the row is with the caller.

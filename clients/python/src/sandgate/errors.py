@@ -35,6 +35,16 @@ class SandgateError(Exception):
         #: What the server said to wait, in seconds.
         self.retry_after = retry_after
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What copies errors, or passes them between processes, knows their `args` alone.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[SandgateError], args: tuple[Any, ...], state: dict[str, Any]) -> SandgateError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class Unauthenticated(SandgateError):
     pass

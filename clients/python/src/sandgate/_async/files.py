@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import Any, Literal, overload
 
 from .._local import CHUNK_BYTES, can_be_read_again, open_local, pack_folder, unpack_folder, write_local
@@ -134,10 +135,11 @@ class Files:
                     await to_thread(packed.write, chunk)
                 packed.seek(0)
                 return await to_thread(unpack_folder, packed, local_path)
-        content = await self.read(path, format="stream", timeout_ms=timeout_ms)
         size = 0
-        with write_local(local_path) as file:
-            async for chunk in content:
+        with ExitStack() as stack:
+            # First, since an answer that nobody reads keeps its connection.
+            file = await to_thread(stack.enter_context, write_local(local_path))
+            async for chunk in await self.read(path, format="stream", timeout_ms=timeout_ms):
                 size += await to_thread(file.write, chunk)
         return size
 
