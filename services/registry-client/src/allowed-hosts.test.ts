@@ -26,9 +26,12 @@ test.each([
   expect(isPrivateHost(host)).toBe(true);
 });
 
-test.each(["docker.io", "8.8.8.8", "[2606:4700::1111]:443", "registry.example.com:5000"])("%s is not", (host) => {
-  expect(isPrivateHost(host)).toBe(false);
-});
+test.each(["docker.io", "8.8.8.8", "[2606:4700::1111]:443", "[64:ff9b::8c52:7922]", "registry.example.com:5000"])(
+  "%s is not",
+  (host) => {
+    expect(isPrivateHost(host)).toBe(false);
+  },
+);
 
 test("an entry without a port means every port, one with a port that port alone", () => {
   const allowed = readAllowedHosts(["registry.internal", "127.0.0.1:5000", "[::1]:5000"]);
@@ -54,6 +57,9 @@ test("a host that is not named is permitted at public addresses only", () => {
   const allowed = readAllowedHosts(["registry.internal:5000"]);
   expect(allowed.permits("evil.example", "8.8.8.8")).toBe(true);
   expect(allowed.permits("evil.example", "127.0.0.1")).toBe(false);
+  expect(allowed.permits("evil.example", "64:ff9b::8.8.8.8")).toBe(true);
+  expect(allowed.permits("evil.example", "64:ff9b::127.0.0.1")).toBe(false);
+  expect(allowed.permits("evil.example", "64:ff9b:1::8.8.8.8")).toBe(false);
   expect(allowed.permits("registry.internal:5000", "127.0.0.1")).toBe(true);
 });
 

@@ -52,10 +52,15 @@ export function isPrivateHost(host: string): boolean {
 /** The only IPv6 addresses assigned for the internet (RFC 4291, section 2.4); some are reserved. */
 const globalUnicast = ipaddr.IPv6.parseCIDR("2000::/3");
 
+/** A network's DNS64 and NAT64 give IPv4 addresses this prefix (RFC 6052, section 2.1). */
+const translatedIpv4 = ipaddr.IPv6.parseCIDR("64:ff9b::/96");
+
 /** Whether this is a public address: not private, loopback, link-local, shared or reserved. */
 function isPublic(address: string): boolean {
   if (!ipaddr.isValid(address)) return false;
-  const parsed = ipaddr.process(address);
+  const written = ipaddr.process(address);
+  const isTranslated = written instanceof ipaddr.IPv6 && written.match(translatedIpv4);
+  const parsed = isTranslated ? new ipaddr.IPv4(written.toByteArray().slice(-4)) : written;
   return parsed.range() === "unicast" && (parsed instanceof ipaddr.IPv4 || parsed.match(globalUnicast));
 }
 
