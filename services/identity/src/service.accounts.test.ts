@@ -103,6 +103,13 @@ describe("accounts", () => {
     },
   );
 
+  test("registrations count before their passwords are judged, which takes long", async () => {
+    await open({ SANDGATE_NETWORK_MAILS_PER_HOUR: "1" });
+    const register = () => identity.register({ username, password: "password123" }, from("198.51.100.1"));
+    await expect(register()).rejects.toMatchObject({ reason: "VALIDATION_ERROR" });
+    await expect(register()).rejects.toMatchObject({ reason: "RATE_LIMITED" });
+  });
+
   test("a stranger's registrations of an address don't keep its owner's mails from coming", async () => {
     await open();
     const [home, stranger] = ["192.0.2.1", "198.51.100.1"];

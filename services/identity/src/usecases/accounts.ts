@@ -61,8 +61,8 @@ export function createAccounts(o: {
     async register({ username, password, recaptchaToken }, call) {
       if (o.registration === "closed") throw registrationClosed();
       await recaptcha.require(recaptchaToken, call.clientAddress);
-      await strength.require(password, username);
       await mailBudgets.countRequest(call.clientAddress);
+      await strength.require(password, username);
       // All of this happens for a taken name too, so that neither the answer nor its timing reveals it.
       const id = newId();
       // Here too the mail goes to the address of the account, if there is one.
