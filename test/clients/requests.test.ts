@@ -109,6 +109,15 @@ describe("requests that may be repeated are tried again", () => {
 });
 
 describe("nothing is tried again", () => {
+  test.each([
+    { retryAfter: "13", timeoutMs: 3_000 },
+    { retryAfter: "61", timeoutMs: undefined },
+  ])("that would have to wait too long: %o", async ({ retryAfter, timeoutMs }) => {
+    answer = (response) => fail(response, 429, "rate_limited", { "retry-after": retryAfter });
+    await expect(sandgate.sandboxes.create("default", { timeoutMs })).rejects.toBeInstanceOf(RateLimited);
+    expect(requests).toHaveLength(1);
+  });
+
   test("that the server will refuse again", async () => {
     answer = (response) => fail(response, 409, "conflict");
     await expect(sandgate.images.get("a")).rejects.toMatchObject({ code: "conflict" });
@@ -150,6 +159,19 @@ describe("a body that can be read once", () => {
       await expect(files.writeArchive("/a", content())).rejects.toMatchObject({ code });
     }
     expect(requests.map(({ body }) => body)).toEqual(Array(6).fill("one"));
+  });
+
+  test("fails with what reading it failed with, as a local file does", async () => {
+    const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+    await using folder = await createTempFolder();
+    requests.length = 0;
+    async function* content() {
+      yield "one";
+      throw new RangeError("broken");
+    }
+    await expect(files.write("/a", content())).rejects.toThrow(RangeError);
+    await expect(files.upload(folder.path, "/a")).rejects.toMatchObject({ code: "EISDIR" });
+    expect(requests.length).toBeLessThanOrEqual(2);
   });
 
   test("is a local pipe, too; a local file is read again", async () => {
@@ -286,6 +308,23 @@ test("a rate limit is waited out also for what can't be done twice", async () =>
   const impatient = new Sandgate({ url: url(), token: "t", workspace, maxRetries: 0 });
   answer = (response) => fail(response, 429, "rate_limited");
   await expect(impatient.images.get("a")).rejects.toBeInstanceOf(RateLimited);
+});
+
+test("a connection that fails says why", async () => {
+  const nowhere = new Sandgate({ url: "http://127.0.0.1:1", token: "t", workspace, maxRetries: 0 });
+  await expect(nowhere.images.get("a")).rejects.toThrow(/broke the connection off: .+\.$/);
+});
+
+test("no bytes of a file are none, and not the whole", async () => {
+  const { files } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  requests.length = 0;
+  answer = (response) => send(response, 200, { path: "/a" });
+  expect(await files.read("/a", { offset: 5, length: 0 })).toBe("");
+  expect(await files.read("/a", { length: 0, format: "bytes" })).toEqual(new Uint8Array());
+  expect(await new Response(await files.read("/a", { length: 0, format: "stream" })).text()).toBe("");
+  expect(requests.map(({ url }) => url)).toEqual(Array(3).fill("/sandboxes/s/files/entry?path=%2Fa&follow=true"));
+  answer = (response) => fail(response, 404, "not_found");
+  await expect(files.read("/a", { length: 0 })).rejects.toMatchObject({ code: "not_found" });
 });
 
 test("a call ends in its time, or when its signal aborts", async () => {

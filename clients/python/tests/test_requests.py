@@ -406,6 +406,21 @@ def test_a_watch_that_broke_off_says_that_changes_may_be_lost_and_goes_on():
         over.set()
 
 
+def test_nothing_waits_longer_than_a_minute_for_a_retry(delays):
+    with serve(lambda *_: failure("rate_limited", 429, {"retry-after": "61"})) as (client, seen):
+        pytest.raises(errors.RateLimited, client.account.get)
+    assert len(seen) == 1 and delays == []
+
+
+def test_no_bytes_of_a_file_are_none_and_not_the_whole():
+    with serve(answer_with_a_file) as (client, seen):
+        files = sandgate._sync.files.Files(client._http, "s")
+        assert files.read("/a", offset=5, length=0) == ""
+        assert files.read("/a", length=0, format="bytes") == b""
+        assert list(files.read("/a", length=0, format="stream")) == []
+    assert {urlsplit(path).path for _, path, _, _ in seen} == {"/sandboxes/s/files/entry"}
+
+
 def answer_with_a_file(_, handler):
     return 200, {"type": "file"} if "/entry" in handler.path else b"content", {}
 

@@ -48,3 +48,22 @@ export function streamOf(chunks: AsyncIterable<Uint8Array | string>): ReadableSt
     },
   });
 }
+
+/** The same stream, which tells what reading it failed with. */
+export function watchFailure(
+  stream: ReadableStream<Uint8Array>,
+  onFailure: (error: unknown) => void,
+): ReadableStream<Uint8Array> {
+  const reader = stream.getReader();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const next = await reader.read().catch((error: unknown) => {
+        onFailure(error);
+        throw error;
+      });
+      if (next.done) controller.close();
+      else controller.enqueue(next.value);
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}

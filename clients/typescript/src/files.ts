@@ -84,8 +84,14 @@ export class Files {
       if (format === "bytes") return new Uint8Array(await response.arrayBuffer());
       return response.text();
     };
+    const content = async () => {
+      if (length !== 0) return this.#http.read(request, read);
+      // A range of HTTP has a byte at least.
+      await this.stat(path, { follow: true, ...call });
+      return read(new Response(""));
+    };
     // Each format has its own type, which the table above names.
-    return (await this.#http.read(request, read)) as ReadResult[Format];
+    return (await content()) as ReadResult[Format];
   }
 
   /** Writes a file, which others see whole or not at all. */

@@ -1,4 +1,5 @@
 import type { paths } from "./api.ts";
+import { watchFailure } from "./bytes.ts";
 import { BadSettings, ConnectionFailed, readError, SandgateError, TimedOut, WorkspaceNotFound } from "./errors.ts";
 import { snakeName, toCamelCase, toSnakeCase } from "./names.ts";
 import { type ClientOptions, resolveSettings, type Settings } from "./settings.ts";
@@ -52,6 +53,8 @@ const defaultAttemptMs = 30_000;
 const defaultRetries = 3;
 const firstDelayMs = 250;
 const maxDelayMs = 10_000;
+/** For a caller who is asked to come back later than this, the refusal is the answer. */
+const maxRetryAfterMs = 60_000;
 
 type Operations<M extends Method> = {
   [P in keyof paths]: paths[P] extends Record<Lowercase<M>, infer Operation> ? Operation : never;
@@ -167,6 +170,7 @@ export class Http {
     signal: AbortSignal | undefined,
   ): Promise<T> {
     const { maxRetries = defaultRetries } = this.#options;
+    const endMs = performance.now() + (request.timeoutMs ?? Number.POSITIVE_INFINITY);
     const repeatable = request.repeatable ?? (request.method !== "POST" || request.idempotencyKey !== undefined);
     let refused: string | undefined;
     let isUnknown = false;
@@ -188,6 +192,7 @@ export class Http {
         if (isUnknown && request.method === "DELETE" && error.status === 404) return undefined as T;
         const isAnswer = error.status > 0;
         if (retries >= maxRetries || !mayRetry(error, repeatable, request.finalCodes)) throw error;
+        if (performance.now() + (error.retryAfterMs ?? 0) >= endMs) throw error;
         if (!isAnswer || error.status >= 500) isUnknown = true;
         await delay(retryDelayMs(retries, error), signal);
         retries += 1;
@@ -218,8 +223,13 @@ export class Http {
     }
     const workspace = await this.#workspaceOf(request, signal);
     if (workspace !== undefined) headers.set("x-workspace-id", workspace);
-    const body = request.json === undefined ? request.body?.() : JSON.stringify(toSnakeCase(request.json));
-    const isStream = body instanceof ReadableStream;
+    const given = request.json === undefined ? request.body?.() : JSON.stringify(toSnakeCase(request.json));
+    const isStream = given instanceof ReadableStream;
+    let unread: { error: unknown } | undefined;
+    const noteUnread = (error: unknown) => {
+      unread = { error };
+    };
+    const body = isStream ? watchFailure(given, noteUnread) : given;
     return abortable({ signal, timeoutMs: attemptMs, onTimeout: () => timedOut(request) }, async (attempt, done) => {
       const { fetch = globalThis.fetch } = this.#options;
       let response: Response;
@@ -235,6 +245,8 @@ export class Http {
         });
       } catch (error) {
         attempt.throwIfAborted();
+        // It is the caller's own that failed, not the connection.
+        if (unread) throw unread.error;
         throw unreachable(url, error);
       }
       if (!response.ok) throw await readError(response);
@@ -368,6 +380,7 @@ export function queryOf(query: object | undefined): string {
 
 function mayRetry(error: SandgateError, repeatable: boolean, finalCodes: readonly string[] = []): boolean {
   if (!error.retryable || finalCodes.includes(error.code)) return false;
+  if (error.retryAfterMs !== undefined && error.retryAfterMs > maxRetryAfterMs) return false;
   // These are refused before anything is done.
   if (error.code === "rate_limited" || error.code === "sandbox_not_ready") return true;
   return repeatable;
@@ -384,7 +397,9 @@ function timedOut({ method, path }: Request): TimedOut {
 }
 
 function unreachable(url: string, cause: unknown): ConnectionFailed {
-  return new ConnectionFailed(`${url} can't be reached, or broke the connection off.`, {
+  // What `fetch` throws says only that it failed.
+  const reason = cause instanceof Error && cause.cause instanceof Error ? cause.cause.message : "";
+  return new ConnectionFailed(`${url} can't be reached, or broke the connection off${reason && `: ${reason}`}.`, {
     cause,
     hint: "Check the address and whether the platform is running.",
   });

@@ -31,6 +31,8 @@ WAIT_GRACE_SECONDS = 15
 #: The server sends a comment every 15 s, so a stream that is silent for longer than this has broken off.
 SILENT_SECONDS = 45.0
 MAX_RETRIES = 3
+#: In seconds. For a caller who is asked to come back later than this, the refusal is the answer.
+MAX_RETRY_AFTER = 60.0
 #: How long it is tried to end what was left behind, in milliseconds.
 UNDO_MS = 10_000.0
 #: A connection that lasted so long has not merely failed again, even if nothing came.
@@ -167,6 +169,8 @@ class Request:
 
     def may_retry(self, error: SandgateError) -> bool:
         if not error.retryable or error.code in self.final_codes or self.is_once:
+            return False
+        if error.retry_after is not None and error.retry_after > MAX_RETRY_AFTER:
             return False
         # These are refused before anything is done.
         if error.code in ("rate_limited", "sandbox_not_ready"):

@@ -7,6 +7,8 @@ from collections.abc import Generator, Iterator, Callable
 from contextlib import ExitStack
 from typing import Any, Literal, overload
 
+import httpx
+
 from .._local import CHUNK_BYTES, can_be_read_again, open_local, pack_folder, unpack_folder, write_local
 from .._protocol import Event, FileChange, Request, Stat, Stop, fill_path, given, range_header, to_bytes, to_mode
 from ..errors import NotFound
@@ -76,6 +78,12 @@ class Files:
     ) -> str | bytes | Iterator[bytes]:
         """Reads a file, or `length` bytes of it from `offset` on. Part of a file is never taken for the whole: a stream
         that breaks off raises ConnectionFailed."""
+        if length == 0:
+            # A range of HTTP has a byte at least.
+            self.stat(path, follow=True, timeout_ms=timeout_ms)
+            if format == "stream":
+                return read_chunks(httpx.Response(200))
+            return b"" if format == "bytes" else ""
         headers = range_header(offset, length)
         request = self._request("GET", "", {"path": path}, headers=headers, timeout_ms=timeout_ms)
         if format == "stream":
