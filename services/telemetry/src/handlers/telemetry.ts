@@ -7,6 +7,7 @@ import type { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { ContainerSource } from "../collect/container-source.ts";
 import { watchListingRequests } from "../events.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName, toTailResponse, toWindow } from "../messages.ts";
+import { createChunkSlots } from "../query/chunk-slots.ts";
 import { findOwn } from "../query/ownership.ts";
 import { queryPage } from "../query/pages.ts";
 import { tailRows } from "../query/tails.ts";
@@ -29,6 +30,7 @@ export function createTelemetryHandlers(o: {
   draining: AbortSignal;
 }): ServiceImpl<typeof TelemetryService> {
   const { store, bus, draining } = o;
+  const slots = createChunkSlots();
 
   return {
     async ingestTelemetry(request, context) {
@@ -61,6 +63,7 @@ export function createTelemetryHandlers(o: {
       const rows = tailRows({
         store,
         bus,
+        slots,
         sandboxId: request.sandboxId,
         workspaceId: workspaceOf(callOf(context)),
         position: request.position,

@@ -3,10 +3,12 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { test } from "@sandgate/test-support/test";
-import { expect } from "vitest";
+import { until } from "@sandgate/test-support/until";
+import { expect, onTestFinished, vi } from "vitest";
 import { encodeLogs, encodeMetrics } from "../domain/chunks.ts";
 import { signalStored } from "../events.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
+import { createChunkSlots } from "./chunk-slots.ts";
 import { tailRows } from "./tails.ts";
 
 const logger = createLogger({ service: "telemetry", level: "silent" });
@@ -40,6 +42,7 @@ test("lines that are stored already are sent a few at a time, so that the proces
     ...source,
     store,
     bus,
+    slots: createChunkSlots(),
     position: "0.0",
     stream: undefined,
     include: { logs: true, metrics: false },
@@ -55,6 +58,89 @@ test("lines that are stored already are sent a few at a time, so that the proces
   expect(sent).toEqual(lines.map(({ log }) => log));
   // A turn of the loop may come between two of the watch's.
   expect(most).toBeLessThan(500);
+  await store.close();
+  await bus.close();
+});
+
+test("tails that are hardly read keep few chunks open, hold nobody up for long, and go on where they were", async ({
+  folder,
+}) => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const store = await openSqliteStore({ file: `${folder}/telemetry.sqlite`, logger });
+  const bus = await openLocalBus({ file: `${folder}/events.sqlite`, logger, metrics: createMetrics() });
+  const lines = Array.from({ length: 2_000 }, (_, i) => ({
+    timeNs: BigInt(i),
+    stream: "stdout" as const,
+    log: `${i}`,
+  }));
+  const sandboxes = ["s1", "s2"].map((sandboxId) => ({ sandboxId, workspaceId: `of ${sandboxId}` }));
+  for (const sandbox of sandboxes) {
+    const source = { ...sandbox, containerId: "c1", kind: "logs" } as const;
+    for (const [fromCursor, toCursor] of [
+      ["", "a"],
+      ["a", "b"],
+    ] as const) {
+      const half = toCursor === "a" ? lines.slice(0, 1_000) : lines.slice(1_000);
+      await store.sources.append(
+        { source, fromCursor, toCursor, chunk: await encodeLogs(half), final: toCursor === "b" },
+        { quotas: { sandboxBytes: 0, workspaceBytes: 0 }, now: new Date() },
+      );
+    }
+  }
+  const [crowded, other] = sandboxes;
+  if (!crowded || !other) throw new Error("there are two");
+  const listed: number[] = [];
+  const slots = createChunkSlots();
+  const stopping = new AbortController();
+  const tail = (sandbox: typeof other) =>
+    tailRows({
+      ...sandbox,
+      store: {
+        sources: store.sources,
+        chunks: {
+          ...store.chunks,
+          listAfter(query) {
+            listed.push(query.limit);
+            return store.chunks.listAfter(query);
+          },
+        },
+      },
+      bus,
+      slots,
+      position: "0.0",
+      stream: undefined,
+      include: { logs: true, metrics: false },
+      signal: stopping.signal,
+    });
+  const tails = Array.from({ length: 40 }, () => tail(crowded));
+  let begun = 0;
+  const beginnings = tails.map(async (rows) => {
+    const { value } = await rows.next();
+    begun += 1;
+    return value?.log?.log;
+  });
+  await until(() => expect(begun).toBe(16));
+  const ofOther: string[] = [];
+  for await (const { log } of tail(other)) if (log) ofOther.push(log.log);
+  expect(ofOther).toEqual(lines.map(({ log }) => log));
+  expect([begun, listed.length]).toEqual([16, 16 + 2]);
+  expect(new Set(listed)).toEqual(new Set([1]));
+
+  vi.advanceTimersByTime(1_000);
+  await until(() => expect(begun).toBe(32));
+  vi.advanceTimersByTime(1_000);
+  expect(new Set(await Promise.all(beginnings))).toEqual(new Set(["0"]));
+  const [resumed] = tails;
+  if (!resumed) throw new Error("there are many");
+  vi.advanceTimersByTime(1_000);
+  const rest: string[] = [];
+  for await (const { log } of resumed) if (log) rest.push(log.log);
+  expect(rest).toEqual(lines.slice(1).map(({ log }) => log));
+
+  stopping.abort();
+  await Promise.all(tails.map((rows) => rows.return(undefined)));
+  expect((await tail(crowded).next()).done).toBe(true);
   await store.close();
   await bus.close();
 });
@@ -103,6 +189,7 @@ test.for(["logs", "metrics"] as const)(
         },
       },
       bus,
+      slots: createChunkSlots(),
       position: "0.0",
       stream: undefined,
       include: { logs: true, metrics: true },

@@ -2,14 +2,20 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { isKindFinal } from "../domain/batches.ts";
-import { type ChunkKind, type OpenChunk, openLogs, openMetrics, type StoredChunk } from "../domain/chunks.ts";
+import {
+  type ChunkKind,
+  type OpenChunk,
+  type OpenLogChunk,
+  openLogs,
+  openMetrics,
+  type StoredChunk,
+} from "../domain/chunks.ts";
 import type { LogRow, MetricRow, StreamName } from "../domain/rows.ts";
 import { watchStored } from "../events.ts";
 import type { TelemetryStore } from "../store/store.ts";
+import { type ChunkReader, type ChunkSlots, readChunk, takeSlot } from "./chunk-slots.ts";
 import { findOwn } from "./ownership.ts";
 
-/** Chunks read from the store at once. */
-const pageSize = 8;
 /**
  * After so many bytes of rows the process gets a turn for something else, because rows that are stored already come
  * without a wait between them. A row counts as `rowBytes` and its text.
@@ -29,23 +35,46 @@ const kinds = ["logs", "metrics"] as const satisfies readonly ChunkKind[];
 /** The sequences of the last rows that were sent. */
 type Position = Record<ChunkKind, number>;
 
-/**
- * Rows in the order they were stored, each once, after `position`. If that is empty, from now on: the first item is then
- * the position that this is, so that a tail which breaks off before its first row can be resumed too. Ends when nothing
- * of the kinds that it includes will follow from any container of the sandbox, or when the signal aborts. Throws
- * VALIDATION_ERROR for a malformed position, and SANDBOX_NOT_FOUND for a sandbox of another workspace.
- */
-export async function* tailRows(o: {
+interface TailOptions {
   store: Pick<TelemetryStore, "chunks" | "sources">;
   bus: EventBus;
+  slots: ChunkSlots;
   sandboxId: string;
   workspaceId: string;
   position: string;
   stream: StreamName | undefined;
   include: Record<ChunkKind, boolean>;
   signal: AbortSignal;
-}): AsyncGenerator<TailRow> {
-  const { store, bus, sandboxId, signal } = o;
+}
+
+/** How the rows of a kind are read. */
+interface RowKind<R, O extends OpenChunk<unknown>> {
+  kind: ChunkKind;
+  open(chunk: StoredChunk): Promise<O>;
+  /** Undefined when the tail leaves the row out. */
+  rowAt(chunk: O, index: number): R | undefined;
+}
+
+const metrics: RowKind<MetricRow, OpenChunk<MetricRow>> = {
+  kind: "metrics",
+  open: openMetrics,
+  rowAt: (chunk, index) => chunk.rowAt(index),
+};
+
+/**
+ * Rows in the order they were stored, each once, after `position`. If that is empty, from now on: the first item is then
+ * the position that this is, so that a tail which breaks off before its first row can be resumed too. Ends when nothing
+ * of the kinds that it includes will follow from any container of the sandbox, or when the signal aborts. Throws
+ * VALIDATION_ERROR for a malformed position, and SANDBOX_NOT_FOUND for a sandbox of another workspace.
+ */
+export async function* tailRows(o: TailOptions): AsyncGenerator<TailRow> {
+  const { store, bus, sandboxId, stream, signal } = o;
+  const logs: RowKind<LogRow, OpenLogChunk> = {
+    kind: "logs",
+    open: openLogs,
+    rowAt: (chunk, index) =>
+      stream === undefined || chunk.streamAt(index) === stream ? chunk.rowAt(index) : undefined,
+  };
   const given = o.position === "" ? undefined : parsePosition(o.position);
 
   const stored = watchStored(bus, sandboxId);
@@ -55,22 +84,22 @@ export async function* tailRows(o: {
     if (!given) yield { position: formatPosition(position) };
     while (!signal.aborted) {
       sandbox = await findOwn(store, o);
+      const until = sandbox?.sequences ?? position;
       if (o.include.logs) {
-        for await (const { chunk, index, sequence } of rowsAfter(o, "logs", position.logs, openLogs)) {
+        for await (const { row, sequence } of rowsBetween(o, logs, position.logs, until.logs)) {
           position.logs = sequence;
-          if (o.stream === undefined || chunk.streamAt(index) === o.stream) {
-            yield { position: formatPosition(position), log: chunk.rowAt(index) };
-          }
+          if (row) yield { position: formatPosition(position), log: row };
           if (signal.aborted) return;
         }
       }
       if (o.include.metrics) {
-        for await (const { chunk, index, sequence } of rowsAfter(o, "metrics", position.metrics, openMetrics)) {
+        for await (const { row, sequence } of rowsBetween(o, metrics, position.metrics, until.metrics)) {
           position.metrics = sequence;
-          yield { position: formatPosition(position), metric: chunk.rowAt(index) };
+          if (row) yield { position: formatPosition(position), metric: row };
           if (signal.aborted) return;
         }
       }
+      if (signal.aborted) return;
       // Logs and samples are registered apart, so the end of one says nothing of the other. They were final before their
       // rows were read, so all of these were.
       if (kinds.every((kind) => !o.include[kind] || isKindFinal(sandbox, kind))) return;
@@ -81,30 +110,58 @@ export async function* tailRows(o: {
   }
 }
 
-/** The rows after a sequence, by chunk and index, in the order they were stored. */
-async function* rowsAfter<O extends OpenChunk<unknown>>(
-  { store, sandboxId }: { store: Pick<TelemetryStore, "chunks">; sandboxId: string },
-  kind: ChunkKind,
+/**
+ * The rows after a sequence, in the order they were stored, at least up to sequence `until`. Ends when the signal aborts
+ * while it waits for a slot.
+ */
+async function* rowsBetween<R, O extends OpenChunk<unknown>>(
+  o: TailOptions,
+  kind: RowKind<R, O>,
   from: number,
-  open: (chunk: StoredChunk) => Promise<O>,
-): AsyncGenerator<{ chunk: O; index: number; sequence: number }> {
+  until: number,
+): AsyncGenerator<{ row: R | undefined; sequence: number }> {
   let bytes = 0;
-  for (let after = from; ; ) {
-    const chunks = await store.chunks.listAfter({ sandboxId, kind, sequence: after, limit: pageSize });
-    for (const stored of chunks) {
-      const { firstSequence } = stored;
-      const chunk = await open(stored);
-      for (let index = Math.max(0, after + 1 - firstSequence); index < chunk.timesNs.length; index++) {
-        after = firstSequence + index;
-        bytes += rowBytes + chunk.textBytesAt(index);
+  let after = from;
+  do {
+    const chunk = await openAfter(o, kind, after);
+    if (!chunk) return;
+    const { reader, firstSequence } = chunk;
+    try {
+      for (let next = reader.next(); next; next = reader.next()) {
+        after = firstSequence + next.index;
+        bytes += rowBytes + next.textBytes;
         if (bytes > turnBytes) {
           bytes = 0;
           await nextTurn();
         }
-        yield { chunk, index, sequence: after };
+        yield { row: next.row, sequence: after };
       }
+    } finally {
+      reader.close();
     }
-    if (chunks.length < pageSize) return;
+  } while (after < until);
+}
+
+/** Opens the first chunk with rows after a sequence. Undefined when there is none, or when the signal aborts. */
+async function openAfter<R, O extends OpenChunk<unknown>>(
+  { store, slots, sandboxId, workspaceId, signal }: TailOptions,
+  { kind, open, rowAt }: RowKind<R, O>,
+  after: number,
+): Promise<{ reader: ChunkReader<R | undefined>; firstSequence: number } | undefined> {
+  // Taken before the chunk is read from the store: its body is in memory, too.
+  const leaveSlot = await takeSlot(slots, workspaceId, signal).catch(() => undefined);
+  if (!leaveSlot) return undefined;
+  let isOpen = false;
+  try {
+    const [stored] = await store.chunks.listAfter({ sandboxId, kind, sequence: after, limit: 1 });
+    if (!stored) return undefined;
+    const { firstSequence } = stored;
+    const index = Math.max(0, after + 1 - firstSequence);
+    const reader = readChunk(await open(stored), { index, rowAt, onClosed: leaveSlot });
+    isOpen = true;
+    return { reader, firstSequence };
+  } finally {
+    if (!isOpen) leaveSlot();
   }
 }
 
