@@ -4,8 +4,9 @@ import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { queryClient } from "./api.ts";
+import { destination } from "./destination.ts";
 import { router } from "./router.tsx";
-import { adoptSession, onSessionChange, renewSession, sessionStatus } from "./session.ts";
+import { adoptSession, onSessionChange, renewSession } from "./session.ts";
 import { takeSsoResult } from "./sso.ts";
 import { applyTheme } from "./theme.ts";
 import { Button } from "./ui/basics.tsx";
@@ -15,8 +16,10 @@ import "./styles/shell.css";
 
 /** Finds out whether there is a session: one that single sign-on has just begun, or that of the cookie. */
 async function findSession(): Promise<void> {
-  const { refreshToken } = takeSsoResult();
-  await (refreshToken === undefined ? renewSession() : adoptSession(refreshToken));
+  const { refreshToken, next } = takeSsoResult();
+  if (refreshToken === undefined) return renewSession();
+  await adoptSession(refreshToken);
+  await router.navigate({ ...destination(next), replace: true });
 }
 
 /** The dashboard, once it is known who is there. */
@@ -43,19 +46,30 @@ function Dashboard() {
 }
 
 onSessionChange(() => {
-  if (sessionStatus() === "signed-out") queryClient.clear();
+  // Also what was refused between two sessions.
+  queryClient.clear();
   router.invalidate();
 });
 applyTheme();
 
-// After an upgrade a page that was open looks for files of the version before. The new one has others.
+// After an upgrade a page that was open looks for files of the version before. The new one has others, and is loaded by
+// the next navigation: links are loaded ahead, while something may be typed.
 const reloadedKey = "sandgate.reloaded";
 const reloadPauseMs = 60_000;
-window.addEventListener("vite:preloadError", (event) => {
+let isOutdated = false;
+function loadAnew(): void {
   if (Date.now() - Number(sessionStorage.getItem(reloadedKey)) < reloadPauseMs) return;
-  event.preventDefault();
   sessionStorage.setItem(reloadedKey, String(Date.now()));
+  // The address is the new one already for the router alone.
+  router.history.flush();
   location.reload();
+}
+window.addEventListener("vite:preloadError", () => {
+  isOutdated = true;
+  if (router.state.status === "pending") loadAnew();
+});
+router.subscribe("onBeforeLoad", ({ pathChanged }) => {
+  if (isOutdated && pathChanged) loadAnew();
 });
 
 const root = document.getElementById("root");

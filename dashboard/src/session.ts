@@ -5,7 +5,6 @@ export type SessionStatus = "unknown" | "signed-out" | "signed-in";
 
 interface AccessToken {
   value: string;
-  userId: string;
   expiresAt: number;
 }
 
@@ -16,6 +15,8 @@ const channel = new BroadcastChannel("sandgate-session");
 
 let status: SessionStatus = "unknown";
 let token: AccessToken | undefined;
+/** Whose this page is: of who signed in here last. */
+let owner: string | undefined;
 let renewal: Promise<void> | undefined;
 const listeners = new Set<() => void>();
 
@@ -29,7 +30,7 @@ function become(next: SessionStatus): void {
 channel.onmessage = ({ data }: MessageEvent<{ userId: string | null }>) => {
   if (data.userId === null) become("signed-out");
   // What this tab shows belongs to somebody else, or to nobody.
-  else if (data.userId !== token?.userId) location.reload();
+  else if (token === undefined || data.userId !== owner) location.reload();
 };
 
 /** The dashboard's own endpoints; all other requests are the client's. */
@@ -61,12 +62,13 @@ async function keepToken(answer: Response): Promise<string> {
   };
   // Read for what the page shows; the server verifies it.
   const claims = JSON.parse(atob(value.split(".")[1]?.replace(/-/g, "+").replace(/_/g, "/") ?? "")) as { sub: string };
-  // In another tab somebody else has signed in. What this tab shows isn't theirs.
-  if (token !== undefined && token.userId !== claims.sub) {
+  // Somebody else has signed in, here or in another tab. What this page knows isn't theirs.
+  if (owner !== undefined && owner !== claims.sub) {
     location.reload();
-    throw new Error("Somebody else has signed in.");
+    await new Promise(() => {});
   }
-  token = { value, userId: claims.sub, expiresAt: Date.now() + seconds * 1000 };
+  owner = claims.sub;
+  token = { value, expiresAt: Date.now() + seconds * 1000 };
   become("signed-in");
   return claims.sub;
 }
@@ -121,10 +123,11 @@ export async function adoptSession(refreshToken: string): Promise<void> {
   await beginSession(await request("PUT", "session", { refresh_token: refreshToken }));
 }
 
-/** Ends the session in all tabs. */
+/** Ends the session in all tabs. The page is loaded anew, so that nothing of it is left for who signs in next. */
 export async function signOut(): Promise<void> {
   await request("DELETE", "session");
-  forgetSession();
+  channel.postMessage({ userId: null });
+  location.assign(document.baseURI);
 }
 
 /** The session has ended otherwise, such as with its account. */

@@ -1,6 +1,6 @@
 import { Dialog } from "@base-ui/react/dialog";
-import { useQuery } from "@tanstack/react-query";
-import { type ErrorComponentProps, Link, Outlet, useNavigate, useRouter } from "@tanstack/react-router";
+import { useQuery, useQueryErrorResetBoundary } from "@tanstack/react-query";
+import { type ErrorComponentProps, Link, Outlet, useNavigate, useRouter, useSearch } from "@tanstack/react-router";
 import {
   Box,
   Database,
@@ -17,7 +17,7 @@ import {
   Users,
   X,
 } from "lucide-react";
-import { Suspense, useEffect, useState } from "react";
+import { Suspense, useEffect, useRef, useState } from "react";
 import { accountQuery } from "./account.ts";
 import { signOut } from "./session.ts";
 import { chooseTheme, chosenTheme, themes } from "./theme.ts";
@@ -49,13 +49,28 @@ export function Shell() {
 
 function ShellBody() {
   const [open, setOpen] = useState(false);
+  const main = useRef<HTMLElement>(null);
   const { workspace } = useMaybeWorkspace();
+  const { workspace: named } = useSearch({ from: "/shell" });
+  const navigate = useNavigate();
+  const id = workspace?.id;
   useEffect(() => {
-    if (workspace) rememberWorkspace(workspace.id);
-  }, [workspace]);
+    if (id === undefined) return;
+    rememberWorkspace(id);
+    // The address names it, so that another tab, a bookmark or the way back changes nothing here.
+    if (named === undefined) navigate({ to: ".", search: (old) => ({ ...old, workspace: id }), replace: true });
+  }, [id, named, navigate]);
   return (
     <div className="shell">
-      <a className="skip" href="#main">
+      {/* biome-ignore lint/a11y/useValidAnchor: an address of its own would lead to the page's base, which is another page. */}
+      <a
+        className="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          main.current?.focus();
+        }}
+      >
         Skip to the content
       </a>
       <header className="side-cell">
@@ -77,7 +92,7 @@ function ShellBody() {
           </Dialog.Portal>
         </Dialog.Root>
       </header>
-      <main id="main" tabIndex={-1}>
+      <main id="main" ref={main} tabIndex={-1}>
         {workspace ? (
           <Suspense fallback={<Loading />}>
             <Outlet />
@@ -98,8 +113,12 @@ function Side({ onLeave }: { onLeave?: () => void }) {
   const [error, setError] = useState<unknown>();
   async function leave() {
     setLeaving(true);
-    await signOut().catch(setError);
-    setLeaving(false);
+    try {
+      await signOut();
+    } catch (thrown) {
+      setError(thrown);
+      setLeaving(false);
+    }
   }
   return (
     <div className="side">
@@ -206,11 +225,13 @@ export function NotFound() {
 /** A page that can't be shown, with why. */
 export function PageFailure({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
+  const queries = useQueryErrorResetBoundary();
   return (
     <Problem error={error}>
       <p>
         <Button
           onClick={() => {
+            queries.reset();
             reset();
             router.invalidate();
           }}

@@ -1,4 +1,6 @@
 const key = "sandgate.sso";
+/** Longer than a provider's page is open. */
+const maxAgeMs = 60 * 60_000;
 
 /** What single sign-on has left in the page's address. */
 export interface SsoResult {
@@ -7,6 +9,13 @@ export interface SsoResult {
   error?: string | undefined;
   hint?: string | undefined;
   requestId?: string | undefined;
+  /** Where to go on, as the sign-in's page was told. */
+  next?: string | undefined;
+}
+
+interface Begun {
+  at: number;
+  next?: string | undefined;
 }
 
 let failure: SsoResult | undefined;
@@ -16,10 +25,11 @@ export function takeSsoResult(): SsoResult {
   const fields = new URLSearchParams(location.hash.slice(1));
   if (!fields.has("refresh_token") && !fields.has("error")) return {};
   history.replaceState(null, "", location.pathname + location.search);
-  const isOwn = sessionStorage.getItem(key) !== null;
-  sessionStorage.removeItem(key);
-  if (!isOwn) return {};
+  const begun = JSON.parse(sessionStorage.getItem(key) ?? "null") as Begun | null;
+  forgetSso();
+  if (begun === null || Date.now() - begun.at > maxAgeMs) return {};
   const result = {
+    next: begun.next,
     refreshToken: fields.get("refresh_token") ?? undefined,
     error: fields.get("error") ?? undefined,
     hint: fields.get("hint") ?? undefined,
@@ -33,6 +43,12 @@ export function takeSsoResult(): SsoResult {
 export const ssoFailure = (): SsoResult | undefined => failure;
 
 /** Notes that this tab begins a sign-in, so that nobody else's link signs its reader in. */
-export function beginSso(): void {
-  sessionStorage.setItem(key, "begun");
+export function beginSso(next: string | undefined): void {
+  sessionStorage.setItem(key, JSON.stringify({ at: Date.now(), next } satisfies Begun));
+}
+
+/** The sign-in that this tab began has ended, or was another way. */
+export function forgetSso(): void {
+  sessionStorage.removeItem(key);
+  failure = undefined;
 }

@@ -83,7 +83,7 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     expect(await lines().filter({ hasText: "line" }).count()).toBe(0);
     await page.getByLabel("Stream").selectOption("stdout");
     await page.getByText(/^0 of [1-9][\d,]* lines? found/).waitFor();
-    expect(new URL(page.url()).search).toBe("?stream=stdout&q=oops");
+    expect(new URL(page.url()).search).toMatch(/^\?workspace=[0-9a-f-]{36}&stream=stdout&q=oops$/);
     await page.goBack();
     await page.goForward();
     const [download] = await Promise.all([
@@ -202,7 +202,7 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     expect(await page.getByRole("definition").count()).toBe(7);
     expect(await findFlaws(page)).toEqual([]);
     await page.getByLabel("Window").selectOption("Last hour");
-    await expect.poll(() => new URL(page.url()).search).toBe("?window=60");
+    await expect.poll(() => new URL(page.url()).search).toMatch(/^\?workspace=[0-9a-f-]{36}&window=60$/);
   });
 
   test("a terminal runs a shell, is there again after a reload, and several are open at once", async () => {

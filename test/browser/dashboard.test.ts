@@ -59,8 +59,8 @@ describe.runIf(isAvailable)("the dashboard", () => {
   test("leads on to the page that was asked for", async () => {
     await dashboard.open(page, "/sandboxes?state=failed&name=none-");
     await dashboard.signIn(page);
-    await expect.poll(() => new URL(page.url()).search).toBe("?state=failed&name=none-");
     await heading("No sandbox fits").waitFor();
+    await expect.poll(() => new URL(page.url()).search).toMatch(/^\?workspace=[0-9a-f-]{36}&state=failed&name=none-$/);
   });
 
   test("keeps the session over a reload, and no token where other scripts find it", async () => {
@@ -88,6 +88,65 @@ describe.runIf(isAvailable)("the dashboard", () => {
     expect(await context.cookies()).toEqual([]);
     await other.reload();
     await heading("Sign in", other).waitFor();
+    // The same page serves the next one.
+    for (const at of [page, other]) {
+      await dashboard.signIn(at);
+      await heading("Sandboxes", at).waitFor();
+      await at.getByRole("button", { name: "Sign out" }).click();
+      await heading("Sign in", at).waitFor();
+    }
+  });
+
+  test("tries again what failed, once the server answers", async () => {
+    await signInAt("/images");
+    await page.route("**/workspaces?*", (route) => route.fulfill({ status: 404, body: "{}" }));
+    await page.reload();
+    await page.getByRole("button", { name: "Try again" }).click();
+    await page.getByRole("alert").waitFor();
+    await page.unrouteAll();
+    await page.getByRole("button", { name: "Try again" }).click();
+    await heading("Images").waitFor();
+    expect(dashboard.problems.splice(0)).toEqual(Array(2).fill(expect.stringContaining("The server answered 404")));
+  });
+
+  test("skips to the content of the page that is shown", async () => {
+    await signInAt("/images");
+    await heading("Images").waitFor();
+    await page.getByRole("link", { name: "Skip to the content" }).focus();
+    await page.keyboard.press("Enter");
+    expect(await page.evaluate("document.activeElement.id")).toBe("main");
+    expect(await heading("Images").count()).toBe(1);
+  });
+
+  test("keeps to its workspace when another tab chooses another", async () => {
+    const { name } = await dashboard.call<{ name: string }>("POST", "/workspaces", { name: "Elsewhere" });
+    await signInAt("/members");
+    await heading("Members").waitFor();
+    const chosen = await page.getByLabel("Workspace").inputValue();
+    const other = await context.newPage();
+    await dashboard.open(other, "/");
+    await other.getByLabel("Workspace").selectOption(name);
+    await heading("No sandboxes yet", other).waitFor();
+    await page.reload();
+    await heading("Members").waitFor();
+    expect(await page.getByLabel("Workspace").inputValue()).toBe(chosen);
+    await other.goBack();
+    await expect.poll(() => other.getByLabel("Workspace").inputValue()).toBe(chosen);
+  });
+
+  test("what is typed stays when a page that a link leads to was replaced by an upgrade, which it then loads anew", async () => {
+    await signInAt("/sandboxes/new");
+    await page.getByLabel("Name").fill("typed");
+    let requests = 0;
+    await page.route("**/assets/audit-log-*.js", (route) => {
+      requests++;
+      return requests === 1 ? route.fulfill({ status: 404, body: "" }) : route.fallback();
+    });
+    await page.getByRole("link", { name: "Audit log" }).hover();
+    await expect.poll(() => requests).toBe(1);
+    expect(await page.getByLabel("Name").inputValue()).toBe("typed");
+    await page.getByRole("link", { name: "Audit log" }).click();
+    await heading("Audit log").waitFor();
   });
 
   test("says what to do first in an empty workspace", async () => {
@@ -172,7 +231,10 @@ describe.runIf(isAvailable)("the dashboard", () => {
     await expect.poll(names).toEqual(["listed-2", "listed-1", "listed-0"]);
     await page.getByLabel("State").selectOption("Ready");
     await expect.poll(names).toEqual(["listed-2", "listed-0"]);
+    await page.getByLabel("Label").fill("part=of two words");
+    await heading("No sandbox fits").waitFor();
     await page.getByLabel("Label").fill("part=1");
+    await expect.poll(() => new URL(page.url()).searchParams.get("label")).toBe("part=1");
     await heading("No sandbox fits").waitFor();
     await page.reload();
     await heading("No sandbox fits").waitFor();

@@ -39,7 +39,7 @@ function NewSandboxForm({ images }: { images: readonly Image[] }) {
   const [name, setName] = useState(given.name ?? "");
   const [labelText, setLabelText] = useState(given.labels ?? "");
   const [ttl, setTtl] = useState(given.ttl ?? "");
-  const [idle, setIdle] = useState("");
+  const [idle, setIdle] = useState(given.idle ?? "");
   const image = images.find(({ id }) => id === imageId);
   const labels = parseLabels(labelText);
   const fields = {

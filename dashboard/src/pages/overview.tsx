@@ -42,12 +42,13 @@ export function Overview() {
 }
 
 function Failure({ sandbox }: { sandbox: SandboxRecord }) {
-  const { stateReason, message, hint, imageId, name, labels, ttlSeconds } = sandbox;
+  const { stateReason, message, hint, imageId, name, labels, ttlSeconds, idleTimeoutSeconds } = sandbox;
   const again = {
     image: imageId,
     name,
     labels: formatLabels(labels),
     ...(ttlSeconds !== null && { ttl: String(ttlSeconds) }),
+    ...(idleTimeoutSeconds !== null && { idle: String(idleTimeoutSeconds) }),
   };
   return (
     <div role="alert" className="problem">

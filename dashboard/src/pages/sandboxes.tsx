@@ -1,14 +1,14 @@
 import type { SandboxRecord, SandboxState } from "@sandgate/client";
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { Plus } from "lucide-react";
 import { useEffect, useState } from "react";
 import { curlLine } from "../curl.ts";
-import { parseLabels } from "../labels.ts";
+import { parseLabel } from "../labels.ts";
 import { isChanging, liveMs } from "../sandbox-queries.ts";
 import { useTitle } from "../title.ts";
 import { Empty, Field, Labels, Loading, PageHeader, State } from "../ui/basics.tsx";
-import { Table } from "../ui/list.tsx";
+import { keepWithin, Table } from "../ui/list.tsx";
 import { Pager } from "../ui/pager.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { Distance, Time } from "../ui/time.tsx";
@@ -32,8 +32,7 @@ export function Sandboxes() {
   const { workspace, sandgate } = useWorkspace();
   const { state, name, label, cursor } = useSearch({ from: "/shell/sandboxes" });
   const navigate = useNavigate({ from: "/sandboxes" });
-  const isLabel = label === undefined || /^[^=]+=/.test(label);
-  const labels = isLabel ? parseLabels(label ?? "") : undefined;
+  const labels = label === undefined ? {} : parseLabel(label);
   const query = { limit: pageSize, state: state?.split(",") as SandboxState[] | undefined, name, labels };
   const list = useQuery({
     queryKey: [workspace.id, "sandboxes", query, cursor],
@@ -41,7 +40,7 @@ export function Sandboxes() {
       const { items, nextCursor } = await sandgate.sandboxes.list(query).page(cursor, { signal });
       return { sandboxes: items.map(({ record }) => record), nextCursor };
     },
-    placeholderData: keepPreviousData,
+    placeholderData: keepWithin(workspace.id),
     refetchInterval: ({ state: { data } }) => (data?.sandboxes.some(isChanging) ? hurriedMs : liveMs),
   });
   const isFiltered = Boolean(state || name || label);
@@ -79,7 +78,7 @@ export function Sandboxes() {
           label="Label"
           placeholder="key=value"
           value={label ?? ""}
-          problem={isLabel ? undefined : "Write key=value."}
+          problem={labels ? undefined : "Write key=value."}
           onChange={(value) => filter({ label: value })}
         />
       </search>

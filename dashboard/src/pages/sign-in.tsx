@@ -3,8 +3,9 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { apiUrl } from "../api.ts";
+import { destination } from "../destination.ts";
 import { readSignInOptions, type SignInOptions, signIn } from "../session.ts";
-import { beginSso, ssoFailure } from "../sso.ts";
+import { beginSso, forgetSso, ssoFailure } from "../sso.ts";
 import { useTitle } from "../title.ts";
 import { Button, Field } from "../ui/basics.tsx";
 import { EmailField, Entry } from "../ui/entry.tsx";
@@ -38,6 +39,7 @@ export function SignIn() {
     setError(undefined);
     try {
       await signIn({ username, password, ...(otp && { otp }) });
+      forgetSso();
       await navigate({ ...destination(next), replace: true });
     } catch (thrown) {
       if (wantsCode(thrown) && !needsCode) setOtp("");
@@ -104,14 +106,14 @@ export function SignIn() {
           This installation checks sign-ins by reCAPTCHA, which this page can't show. Sign in by a provider.
         </p>
       )}
-      {!needsCode && options && options.providers.length > 0 && <Providers options={options} />}
+      {!needsCode && options && options.providers.length > 0 && <Providers options={options} next={next} />}
     </Entry>
   );
 }
 
 const providerNames: Record<string, string> = { google: "Google", microsoft: "Microsoft", github: "GitHub" };
 
-function Providers({ options }: { options: SignInOptions }) {
+function Providers({ options, next }: { options: SignInOptions; next: string | undefined }) {
   const query = new URLSearchParams({ redirect_uri: options.redirect_uri });
   return (
     <>
@@ -122,7 +124,7 @@ function Providers({ options }: { options: SignInOptions }) {
             key={provider}
             className="wide"
             onClick={() => {
-              beginSso();
+              beginSso(next);
               location.assign(`${apiUrl}/auth/sso/${provider}?${query}`);
             }}
           >
@@ -136,13 +138,6 @@ function Providers({ options }: { options: SignInOptions }) {
 
 const retryHint =
   "Try again. If it fails again, sign in another way, or ask an operator of this server, who finds the cause by the request's id.";
-
-/** Where somebody wanted to go before the sign-in, within the dashboard. */
-function destination(next = "/sandboxes"): { to: string; search: Record<string, string> } {
-  const { origin, pathname, searchParams } = new URL(next, location.origin);
-  if (origin !== location.origin) return { to: "/sandboxes", search: {} };
-  return { to: pathname, search: Object.fromEntries(searchParams) };
-}
 
 function readSsoFailure(): unknown {
   const failure = ssoFailure();

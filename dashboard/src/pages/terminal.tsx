@@ -49,8 +49,19 @@ export function TerminalPage() {
   });
   const end = useMutation({
     mutationFn: async (id: string) => (await sandbox.commands.connect(id)).kill(),
-    onSuccess: read,
+    onSuccess: async (_, id) => {
+      await read();
+      if (id === asked) await show(undefined);
+    },
   });
+  const terminals = running.data ?? [];
+  const first = terminals[0]?.id;
+  // What is shown is chosen once: when a shell ends, what is typed on must not go into another.
+  useEffect(() => {
+    if (asked === undefined && first !== undefined) {
+      navigate({ search: (old) => ({ ...old, process: first }), replace: true });
+    }
+  }, [asked, first, navigate]);
   if (!isReady) {
     return (
       <Empty title="No terminal">
@@ -58,8 +69,7 @@ export function TerminalPage() {
       </Empty>
     );
   }
-  const terminals = running.data ?? [];
-  const current = terminals.find(({ id }) => id === asked) ?? terminals[0];
+  const current = terminals.find(({ id }) => id === asked);
   return (
     <>
       <div className="terminal-bar">
@@ -81,9 +91,9 @@ export function TerminalPage() {
       </div>
       {[running.error, start.error, end.error].map((error, i) => (error ? <Problem key={i} error={error} /> : null))}
       {running.isPending && <Loading what="Looking for terminals" />}
-      {running.data && !current && (
+      {running.data && !current && (asked !== undefined || first === undefined) && (
         <Empty
-          title="No terminal is open"
+          title={first === undefined ? "No terminal is open" : "This terminal has ended"}
           cli={`npx sandgate shell ${record.name}`}
           curl={curlLine("POST", `/sandboxes/${record.name}/exec`, { command: "uname -a" })}
         >

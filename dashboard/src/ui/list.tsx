@@ -1,9 +1,15 @@
 import type { List, Page } from "@sandgate/client";
-import { keepPreviousData, type QueryKey, type UseQueryResult, useQuery } from "@tanstack/react-query";
+import { type Query, type QueryKey, type UseQueryResult, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Loading } from "./basics.tsx";
 import { Pager } from "./pager.tsx";
 import { Problem } from "./problem.tsx";
+
+/** Shows the rows of before until others have come, unless those were of another workspace: the key's first part. */
+export const keepWithin =
+  (workspace: unknown) =>
+  <T,>(previous: T | undefined, query: Pick<Query, "queryKey"> | undefined): T | undefined =>
+    query?.queryKey[0] === workspace ? previous : undefined;
 
 /** Reads the page of a list that a cursor is for; the first without one. */
 export function usePage<T>(o: {
@@ -16,7 +22,7 @@ export function usePage<T>(o: {
   return useQuery({
     queryKey: [...o.key, o.cursor],
     queryFn: ({ signal }) => o.list().page(o.cursor, { signal }),
-    placeholderData: keepPreviousData,
+    placeholderData: keepWithin(o.key[0]),
     refetchInterval: ({ state: { data } }) => (typeof interval === "function" ? interval(data) : (interval ?? false)),
   });
 }
