@@ -266,6 +266,37 @@ test("a write to a process begins where others have written to, or after what wa
   ]);
 });
 
+test("a long input is joined to few requests, with the offsets of what was written", async () => {
+  const { commands } = await sandboxAfter(() => sandgate.sandboxes.get("box"));
+  const [chunk, count] = ["x".repeat(64 * 1024), 80];
+  let written = 0;
+  let exit = () => {};
+  requests.length = 0;
+  answer = (response, n) => {
+    const { method, url, body } = requests[n - 1] ?? { method: "", url: "", body: "" };
+    if (url.includes("/output")) {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.flushHeaders();
+      const ended = { type: "exit", process: { id: "p", state: "exited", exit_code: 0 } };
+      exit = () => response.end(`id: 0\nevent: exit\ndata: ${JSON.stringify(ended.process)}\n\n`);
+    } else if (url.includes("/stdin")) {
+      if (!url.includes("eof")) expect(url).toMatch(new RegExp(`offset=${written}$`));
+      written += body.length;
+      send(response, 200, { offset: written, closed: false });
+      if (url.includes("eof")) exit();
+    } else {
+      send(response, method === "POST" ? 201 : 200, { id: "p", state: "running" });
+    }
+  };
+  async function* content() {
+    for (let i = 0; i < count; i++) yield chunk;
+  }
+  expect(await commands.run("cat", { stdin: content() })).toMatchObject({ exitCode: 0 });
+  expect(written).toBe(count * chunk.length);
+  // The first chunk is alone, and then each has four of these.
+  expect(requests.filter(({ url }) => url.includes("/stdin")).length).toBeLessThan(count / 2);
+});
+
 describe("the credential stays with the port that a request is for", () => {
   test.each(["../../..", "/a/../../80", "%2E%2e/80", "..\\80"])("with a path that leads out: %s", async (path) => {
     const sandbox = await sandboxAfter(() => sandgate.sandboxes.get("box"));

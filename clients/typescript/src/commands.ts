@@ -12,7 +12,16 @@ import {
   type QueryOf,
   undoMs,
 } from "./http.ts";
-import { type CommandEvent, createTextDecoders, type OutputStream, openOutput, Process, readEvent } from "./process.ts";
+import {
+  type CommandEvent,
+  createTextDecoders,
+  maxInputBytes,
+  type OutputStream,
+  openOutput,
+  Process,
+  readEvent,
+  writeInput,
+} from "./process.ts";
 import type { ProcessRecord } from "./records.ts";
 
 /** A program and its arguments, or a text for `/bin/sh -c`. */
@@ -186,7 +195,13 @@ export class Commands {
     const stop = new AbortController();
     let inputError: unknown;
     yield { type: "start", process: process.record };
-    const writing = feed(process, stdin, stop.signal).catch((error: unknown) => {
+    const params = { sandbox_id: this.#sandboxId, process_id: process.id };
+    // Nobody else writes to it, so where it is need not be asked.
+    let offset = 0;
+    const write = async (bytes: Uint8Array) => {
+      offset = await writeInput(this.#http, params, bytes, offset, { signal: stop.signal });
+    };
+    const writing = feed(process, stdin, write, stop.signal).catch((error: unknown) => {
       inputError = error;
       return process.kill().catch(() => {});
     });
@@ -268,23 +283,59 @@ function toResult(
 }
 
 /** Writes all of it, and closes the input. What the process no longer reads is of no interest. */
-async function feed(process: Process, content: Content, signal: AbortSignal): Promise<void> {
+async function feed(
+  process: Process,
+  content: Content,
+  write: (bytes: Uint8Array) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
   const chunks = toChunks(content);
   // What waits for input that never comes is left alone.
-  const stopped = new Promise<undefined>((resolve) => signal.addEventListener("abort", () => resolve(undefined)));
+  const stopped = new Promise<"stopped">((resolve) => signal.addEventListener("abort", () => resolve("stopped")));
+  let writing: Promise<"written"> | undefined;
   try {
-    for (;;) {
-      const next = await Promise.race([chunks.next(), stopped]);
-      if (next === undefined) return;
-      if (next.done) break;
-      await process.write(next.value, { signal });
+    let next = chunks.next();
+    for (let isOver = false; !isOver; ) {
+      const parts: Uint8Array[] = [];
+      let size = 0;
+      // A write is a request, so each takes what has come during the one before.
+      while (!isOver && (size === 0 || (writing && size < maxInputBytes))) {
+        const came = await Promise.race([next, stopped, ...(writing ? [writing] : [])]);
+        if (came === "stopped") return;
+        if (came === "written") writing = undefined;
+        else if (came.done) isOver = true;
+        else {
+          const part = toBytes(came.value);
+          parts.push(part);
+          size += part.length;
+          next = chunks.next();
+          // It may fail during the write.
+          next.catch(() => {});
+        }
+      }
+      await writing;
+      writing = write(join(parts)).then(() => "written");
+      writing.catch(() => {});
     }
+    await writing;
     await process.closeStdin({ signal });
   } catch (error) {
     if (signal.aborted) return;
     const { state } = await process.refresh();
     if (state === "running") throw error;
   }
+}
+
+function join(parts: readonly Uint8Array[]): Uint8Array {
+  const [first] = parts;
+  if (first && parts.length === 1) return first;
+  const joined = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    joined.set(part, at);
+    at += part.length;
+  }
+  return joined;
 }
 
 async function* toChunks(content: Content): AsyncGenerator<string | Uint8Array> {

@@ -36,7 +36,7 @@ export interface OutputOptions extends CallOptions {
 const waitSeconds = 60;
 /** How much longer than the wait itself an answer may take. */
 const waitGraceMs = 15_000;
-const maxInputBytes = 256 * 1024;
+export const maxInputBytes = 256 * 1024;
 /** A full pipe is answered after 30 s. */
 const inputAttemptMs = 60_000;
 
@@ -109,36 +109,22 @@ export class Process {
   write(data: string | Uint8Array, o: CallOptions = {}): Promise<void> {
     return this.#inOrder(async () => {
       // Others may have written, and how much is taken of a write that fails is not known.
-      let { offset: from } = await this.#postInput(new Uint8Array(), {}, o);
-      for (let rest = toBytes(data); rest.length > 0; ) {
-        const { offset } = await this.#postInput(rest.subarray(0, maxInputBytes), { offset: from }, o);
-        rest = rest.subarray(offset - from);
-        from = offset;
-      }
+      const { offset } = await postInput(this.#http, this.#params, new Uint8Array(), {}, o);
+      await writeInput(this.#http, this.#params, toBytes(data), offset, o);
     });
   }
 
   /** Ends its standard input; in a terminal Ctrl-D is typed. */
   closeStdin(o: CallOptions = {}): Promise<void> {
-    return this.#inOrder(async () => void (await this.#postInput(new Uint8Array(), { eof: true }, o)));
+    return this.#inOrder(
+      async () => void (await postInput(this.#http, this.#params, new Uint8Array(), { eof: true }, o)),
+    );
   }
 
   #inOrder(write: () => Promise<void>): Promise<void> {
     const written = this.#writing.then(write);
     this.#writing = written.catch(() => {});
     return written;
-  }
-
-  /** Bytes at an offset that was reached before are not written again, so it may be repeated. */
-  #postInput(bytes: Uint8Array, query: { offset?: number; eof?: boolean }, o: CallOptions) {
-    return this.#http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/stdin", {
-      params: this.#params,
-      query,
-      body: () => bytes,
-      repeatable: true,
-      attemptMs: inputAttemptMs,
-      ...o,
-    });
   }
 
   /** Sends a signal of Linux by its name. */
@@ -194,6 +180,41 @@ export class Process {
 }
 
 type ProcessParams = { sandbox_id: string; process_id: string };
+
+/** Writes to a process's standard input from an offset on, and gives the offset after it. */
+export async function writeInput(
+  http: Http,
+  params: ProcessParams,
+  bytes: Uint8Array,
+  offset: number,
+  o: CallOptions,
+): Promise<number> {
+  let from = offset;
+  for (let rest = bytes; rest.length > 0; ) {
+    const { offset } = await postInput(http, params, rest.subarray(0, maxInputBytes), { offset: from }, o);
+    rest = rest.subarray(offset - from);
+    from = offset;
+  }
+  return from;
+}
+
+/** Bytes at an offset that was reached before are not written again, so it may be repeated. */
+function postInput(
+  http: Http,
+  params: ProcessParams,
+  bytes: Uint8Array,
+  query: { offset?: number; eof?: boolean },
+  o: CallOptions,
+) {
+  return http.call("POST", "/sandboxes/{sandbox_id}/processes/{process_id}/stdin", {
+    params,
+    query,
+    body: () => bytes,
+    repeatable: true,
+    attemptMs: inputAttemptMs,
+    ...o,
+  });
+}
 
 /** Opens the stream of a process's output after so many bytes. */
 export function openOutput(http: Http, params: ProcessParams, after: string, signal: AbortSignal): Promise<Response> {
