@@ -44,6 +44,38 @@ async function answering(text: string, o: { thenEnd?: boolean } = {}) {
   return { ...server, received };
 }
 
+test("a request whose client has left before it is passed on is not passed on", async () => {
+  const server = await listen(() => {});
+  const outcome = Promise.withResolvers<string>();
+  const gone = createServer((request, response) => {
+    response.once("close", () => {
+      const target: ProxyTarget = {
+        connect: () => connect(server.port, "127.0.0.1"),
+        path: "/",
+        host: "localhost",
+        forwarded: { for: "192.0.2.7", proto: "https", host: "box.example" },
+        replaced: {},
+        changeAnswer: (_, value) => value,
+        added: [],
+        signal: new AbortController().signal,
+      };
+      proxyRequest(request, response, target).then(
+        () => outcome.resolve("answered"),
+        (error) => outcome.resolve(messageOf(error.cause)),
+      );
+    });
+  }).listen(0, "127.0.0.1");
+  await once(gone, "listening");
+  closing.push(() => gone.close());
+  const client = connect(portOf(gone), "127.0.0.1");
+  client.on("error", () => {});
+  client.write("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nabc");
+  await once(gone, "request");
+  client.resetAndDestroy();
+  expect(await outcome.promise).toBe("the client has left");
+  expect(server.connections()).toBe(0);
+});
+
 /** A proxy in front of the server at this port. Errors are answered with their status and their words. */
 async function openProxy(port: number, given: Partial<ProxyTarget> = {}) {
   const { signal } = new AbortController();

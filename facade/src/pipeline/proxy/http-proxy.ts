@@ -101,6 +101,8 @@ function send(
   const kept = !hasBody && !isUpgrade && repeatable.has(method) ? pool : undefined;
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();
+    // Its end is told once, and may have been before.
+    if (response.destroyed) throw notHttp(new Error("the client has left"));
     const ask = (via: ClientRequestArgs) => {
       const sent = request({ method, path, headers, setHost: false, ...via });
       let isAnswered = false;

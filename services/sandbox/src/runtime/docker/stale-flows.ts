@@ -49,14 +49,16 @@ export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFl
 
   /** Ends those of the addresses that are given out next; returns whether an address may still have some. */
   async function endNext(networkName: string): Promise<(address: string) => boolean> {
-    const { Containers: containers, IPAM: ipam } = await inspectNetwork(o.engine, networkName);
-    const used = new Set(Object.values(containers ?? {}).map(({ IPv4Address: address }) => address.split("/")[0]));
+    const subnet = (await inspectNetwork(o.engine, networkName)).IPAM?.Config?.[0]?.Subnet;
+    let used = new Set<string | undefined>();
     // By which readiness is probed.
     const own = new Set(Object.values(networkInterfaces()).flatMap((all) => all?.map(({ address }) => address)));
-    const subnet = ipam?.Config?.[0]?.Subnet;
     const left = new Set<string>();
     const areEnded = await attempt(async () => {
       const sources = subnet === undefined ? [] : [...(await listSources(subnet))];
+      // After the list: what a container has opened meanwhile is its own.
+      const { Containers: containers } = await inspectNetwork(o.engine, networkName);
+      used = new Set(Object.values(containers ?? {}).map(({ IPv4Address: address }) => address.split("/")[0]));
       const free = sources.filter((source) => !used.has(source) && !own.has(source));
       const order = free.toSorted((a, b) => toNetwork(`${a}/32`).first - toNetwork(`${b}/32`).first);
       for (const source of order.slice(nextAddresses)) left.add(source);
