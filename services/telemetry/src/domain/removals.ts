@@ -24,8 +24,30 @@ export interface RemovalLimits {
   keep?: ReadonlyMap<string, number> | undefined;
 }
 
-/** The most chunks that one transaction removes: under 20 ms even when each has a mebibyte of lines. */
+/**
+ * The most chunks that a transaction removes without a look at their sizes: under 20 ms even when each has a mebibyte of
+ * lines.
+ */
 export const maxRemovedChunks = 32;
+
+/**
+ * What one transaction removes at most: many small chunks, but few that have a mebibyte of lines, so that none holds up
+ * other writes for long.
+ */
+const maxRemoved = { chunks: 500, bytes: 32 * 1024 * 1024 };
+
+/** The limits of one transaction where a quota is exceeded by so many bytes. */
+export function limitsOver(bytes: number, keep?: RemovalLimits["keep"]): RemovalLimits {
+  return { bytes: Math.min(bytes, maxRemoved.bytes), chunks: maxRemoved.chunks, keep };
+}
+
+/**
+ * The limits of one step of a sandbox that runs, after which another's lines may be the oldest. Several small chunks,
+ * so that a transaction has no more steps than with large ones.
+ */
+export function limitsOfStep(limits: RemovalLimits): RemovalLimits {
+  return { ...limits, bytes: Math.min(limits.bytes, 1024 * 1024), chunks: Math.min(limits.chunks, 16) };
+}
 
 /** The limits of what is left to remove, when so much has been removed; undefined when that is enough. */
 export function limitsAfter(limits: RemovalLimits, removed: Removal): RemovalLimits | undefined {
@@ -58,8 +80,7 @@ export interface PurgeLimits {
   textBytes: number;
 }
 
-/** Many small chunks, but few that have a mebibyte of lines, so that no transaction holds up other writes for long. */
-export const purgeLimits: PurgeLimits = { sandboxes: 100, chunks: 500, textBytes: 32 * 1024 * 1024 };
+export const purgeLimits: PurgeLimits = { sandboxes: 100, chunks: maxRemoved.chunks, textBytes: maxRemoved.bytes };
 
 /** What a purge found of a workspace: some of its sandboxes, and some of these sandboxes' chunks. */
 export interface PurgeState<C> {

@@ -37,6 +37,20 @@ export function describeQuotas(name: string, open: () => Promise<TelemetryStore>
       expect(await linesOf()).toHaveLength(3_000);
     });
 
+    test.for(["quota", "workspaceQuota"] as const)(
+      "the %s holds when much comes at once, however small the chunks that are stored",
+      async (quota) => {
+        const bytes = 64 * 501 * 13;
+        for (let i = 0; i < 64; i += 1) {
+          await append(i ? `${i - 1}` : "", `${i}`, emptyLines(501), { [quota]: bytes });
+        }
+        expect(await linesOf()).toHaveLength(64 * 501);
+        const long = Array.from({ length: 5 }, (_, i) => lineAt(501 + i, longText(`${i}`)));
+        await append("63", "64", long, { [quota]: bytes });
+        expect(await linesOf()).toHaveLength(Math.floor((bytes - 5 * longBytes) / (501 * 13)) * 501 + 5);
+      },
+    );
+
     test("a chunk that was counted for less than it holds counts in full once new lines are merged into it", async () => {
       const { store, source } = fixture;
       const chunk = { ...(await encodeLogs(emptyLines(500))), textBytes: 0 };

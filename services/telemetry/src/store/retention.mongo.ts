@@ -1,15 +1,17 @@
-import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
+import type { MongoDatabase, MongoTransaction, ObjectId } from "@sandgate/kit/storage/mongo";
 import {
   addRemovals,
   chooseOldest,
   decidePurgeBatch,
   limitsAfter,
+  limitsOfStep,
+  limitsOver,
   maxRemovedChunks,
   nothingRemoved,
   type Removal,
   type RemovalLimits,
 } from "../domain/removals.ts";
-import type { Collections } from "./documents.mongo.ts";
+import type { ChunkDocument, Collections } from "./documents.mongo.ts";
 import type { Retention } from "./retention.ts";
 
 export function createRetention(collections: Collections, write: MongoDatabase["write"]): Retention {
@@ -37,8 +39,7 @@ export function createRetention(collections: Collections, write: MongoDatabase["
           { session: tx.session, projection: { _id: 1 }, sort: { logBytes: -1 } },
         );
         if (over <= 0 || !largest) return { lines: 0, more: false };
-        const limits = { bytes: over, chunks: maxRemovedChunks };
-        const removed = await trimWorkspace(collections, tx, largest._id, limits);
+        const removed = await trimWorkspace(collections, tx, largest._id, limitsOver(over));
         return { lines: removed.lines, more: removed.chunks > 0 && removed.bytes < over };
       });
     },
@@ -101,12 +102,19 @@ export async function removeOldestLogs(
   limits: RemovalLimits,
 ): Promise<Removal> {
   if (limits.bytes <= 0) return nothingRemoved;
-  // One more than is removed: it is the oldest afterwards.
-  const oldest = await chunks
-    .find({ sandboxId, kind: "logs" }, { session, projection: { body: 0 } })
+  // Few at a time, since the server reads their bodies too.
+  const found = chunks
+    .find({ sandboxId, kind: "logs" }, { session, projection: { body: 0 }, batchSize: maxRemovedChunks })
     .sort({ lastSequence: 1 })
-    .limit(limits.chunks + 1)
-    .toArray();
+    .limit(limits.chunks + 1);
+  const oldest: (Omit<ChunkDocument, "body"> & { _id: ObjectId })[] = [];
+  let foundBytes = 0;
+  for await (const chunk of found) {
+    oldest.push(chunk);
+    // With one more than is removed: it is the oldest afterwards.
+    if (foundBytes >= limits.bytes) break;
+    foundBytes += chunk.textBytes;
+  }
   const { chosen, removal } = chooseOldest(sandboxId, oldest, limits);
   if (chosen.length === 0) return nothingRemoved;
   await chunks.deleteMany({ _id: { $in: chosen.map(({ _id }) => _id) } }, { session });
@@ -157,8 +165,7 @@ async function removeNext(
   }
   const live = sandboxes.find({ ...candidates, ended: { $ne: true } }, { ...options, sort: { oldestUs: 1 } });
   for await (const { _id } of live) {
-    // One, after which another sandbox's may be the oldest.
-    const removed = await removeOldestLogs(collections, tx, _id, { ...limits, chunks: 1 });
+    const removed = await removeOldestLogs(collections, tx, _id, limitsOfStep(limits));
     if (removed.chunks > 0) return removed;
   }
   return nothingRemoved;

@@ -5,6 +5,8 @@ import {
   chooseOldest,
   decidePurgeBatch,
   limitsAfter,
+  limitsOfStep,
+  limitsOver,
   maxRemovedChunks,
   nothingRemoved,
   type PurgeLimits,
@@ -35,7 +37,7 @@ export const retentionTransactions = {
       "SELECT workspace_id FROM guards WHERE log_bytes > 0 ORDER BY log_bytes DESC LIMIT 1",
     );
     if (over <= 0 || !largest) return { lines: 0, more: false };
-    const removed = trimWorkspace(tx, largest.workspace_id, { bytes: over, chunks: maxRemovedChunks });
+    const removed = trimWorkspace(tx, largest.workspace_id, limitsOver(over));
     return { lines: removed.lines, more: removed.chunks > 0 && removed.bytes < over };
   },
 
@@ -111,8 +113,7 @@ function removeNext(tx: Transaction, workspaceId: string, limits: RemovalLimits)
     { workspaceId },
   );
   for (const { sandboxId, ended } of candidates) {
-    // One of a sandbox that runs, after which another's may be the oldest.
-    const removed = removeOldestLogs(tx, sandboxId, ended ? limits : { ...limits, chunks: 1 });
+    const removed = removeOldestLogs(tx, sandboxId, ended ? limits : limitsOfStep(limits));
     if (removed.chunks > 0) return removed;
   }
   return nothingRemoved;

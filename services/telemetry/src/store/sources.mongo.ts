@@ -3,13 +3,13 @@ import type { MongoDatabase, MongoTransaction, ObjectId } from "@sandgate/kit/st
 import { type Batch, decideAppend, isFinal } from "../domain/batches.ts";
 import { type Chunk, type ChunkKind, fitsInto, maxMerged, mergeChunks, rowsIn } from "../domain/chunks.ts";
 import { type LogQuotas, overQuota } from "../domain/quotas.ts";
-import { maxRemovedChunks } from "../domain/removals.ts";
+import { limitsOver } from "../domain/removals.ts";
 import type { ChunkDocument, Collections, SandboxDocument } from "./documents.mongo.ts";
 import { addLogBytes, removeOldestLogs, trimWorkspace } from "./retention.mongo.ts";
 import type { Appended, Sources } from "./sources.ts";
 
-/** As many batches as a transaction removes chunks, so that quotas hold however much comes. */
-const maxTogether = maxRemovedChunks;
+/** As many batches, of a mebibyte at most, as a transaction removes mebibytes, so that quotas hold however much comes. */
+const maxTogether = 32;
 /** Transactions at once, each of another workspace. */
 const maxTransactions = 8;
 
@@ -184,18 +184,17 @@ async function enforceQuotas(
   const last = lines.at(-1);
   if (!last) return;
   const keep = new Map(lines.map(({ sandboxId, sequence }) => [sandboxId, sequence]));
-  const limits = { chunks: maxRemovedChunks, keep };
   let grownBytes = 0;
   const lastOfEach = new Map(lines.map((addition) => [addition.sandboxId, addition])).values();
   for (const { sandboxId, quotas, answer } of lastOfEach) {
     const textBytes = changed.get(sandboxId)?.textBytes ?? 0;
     const over = overQuota(quotas.sandboxBytes, textBytes);
-    const removed = await removeOldestLogs(collections, tx, sandboxId, { ...limits, bytes: over });
+    const removed = await removeOldestLogs(collections, tx, sandboxId, limitsOver(over, keep));
     answer.removedLines.sandbox = removed.lines;
     grownBytes += textBytes - (before.get(sandboxId)?.textBytes ?? 0) - removed.bytes;
   }
   const logBytes = await addLogBytes(collections, tx, workspaceId, grownBytes);
   const ofWorkspace = overQuota(last.quotas.workspaceBytes, logBytes);
-  const trimmed = await trimWorkspace(collections, tx, workspaceId, { ...limits, bytes: ofWorkspace });
+  const trimmed = await trimWorkspace(collections, tx, workspaceId, limitsOver(ofWorkspace, keep));
   last.answer.removedLines.workspace = trimmed.lines;
 }

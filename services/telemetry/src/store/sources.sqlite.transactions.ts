@@ -3,7 +3,7 @@ import { passGuard } from "@sandgate/kit/workspaces/sqlite-guards";
 import { type Batch, decideAppend, isFinal, type SandboxRecord, type Source } from "../domain/batches.ts";
 import { type Chunk, fitsInto, mergeChunks } from "../domain/chunks.ts";
 import { type LogQuotas, overQuota } from "../domain/quotas.ts";
-import { maxRemovedChunks } from "../domain/removals.ts";
+import { limitsOver } from "../domain/removals.ts";
 import { addLogBytes, removeOldestLogs, trimWorkspace } from "./retention.sqlite.transactions.ts";
 import { readSandbox } from "./sources.sqlite.ts";
 import type { Appended } from "./sources.ts";
@@ -34,11 +34,11 @@ function storeRows(
   const grownBytes = storeChunk(tx, sandboxId, sequence, chunk);
   if (chunk.kind !== "logs") return noLines;
   const stored = addLogBytes(tx, sandboxId, grownBytes);
-  const limits = { chunks: maxRemovedChunks, keep: new Map([[sandboxId, sequence]]) };
+  const keep = new Map([[sandboxId, sequence]]);
   const ofSandbox = overQuota(quotas.sandboxBytes, stored.sandboxBytes);
-  const removed = removeOldestLogs(tx, sandboxId, { ...limits, bytes: ofSandbox });
+  const removed = removeOldestLogs(tx, sandboxId, limitsOver(ofSandbox, keep));
   const ofWorkspace = overQuota(quotas.workspaceBytes, stored.workspaceBytes - removed.bytes);
-  const trimmed = trimWorkspace(tx, workspaceId, { ...limits, bytes: ofWorkspace });
+  const trimmed = trimWorkspace(tx, workspaceId, limitsOver(ofWorkspace, keep));
   return { sandbox: removed.lines, workspace: trimmed.lines };
 }
 

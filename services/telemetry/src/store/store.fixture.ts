@@ -13,7 +13,7 @@ export const unlimited = { sandboxBytes: 0, workspaceBytes: 0 };
 /** Everything, for a caller who never aborts. */
 const always = {
   window: { sinceNs: 0n, untilNs: fromMillis(startMs) * 2n },
-  size: { rows: 10_000, bytes: Number.POSITIVE_INFINITY, chunks: Number.POSITIVE_INFINITY },
+  size: { rows: 100_000, bytes: Number.POSITIVE_INFINITY, chunks: Number.POSITIVE_INFINITY },
   signal: new AbortController().signal,
 };
 
