@@ -16,7 +16,6 @@ describe("the engine's stream", () => {
     const stream = Buffer.concat([
       frame(1, "2026-11-21T15:00:20.525744314Z hello world\n"),
       frame(2, "2026-11-21T15:00:20.525744315Z \n"),
-      frame(3, "2026-11-21T15:00:20.525744315Z not a container's\n"),
       frame(1, "2026-11-21T15:00:21.000000000Z part"),
     ]);
     const expected = [
@@ -28,10 +27,20 @@ describe("the engine's stream", () => {
       fc.property(fc.array(fc.nat({ max: stream.length }), { maxLength: 10 }), (cuts) => {
         const parse = createFrameParser();
         const ends = [...cuts.sort((a, b) => a - b), stream.length];
-        const frames = ends.flatMap((end, i) => parse(stream.subarray(ends[i - 1] ?? 0, end)));
+        const frames = ends.flatMap((end, i) => [...parse(stream.subarray(ends[i - 1] ?? 0, end))]);
         expect(frames.map((each) => ({ ...each, payload: each.payload.toString() }))).toEqual(expected);
       }),
     );
+  });
+
+  test("throws what the engine can't read, after the lines before it", () => {
+    const bytes = [frame(1, "2026-11-21T15:00:21Z before\n"), frame(3, "Error grabbing logs: input/output error\n")];
+    const texts: string[] = [];
+    const read = () => {
+      for (const { payload } of createFrameParser()(Buffer.concat(bytes))) texts.push(payload.toString());
+    };
+    expect(read).toThrow("Error grabbing logs: input/output error");
+    expect(texts).toEqual(["before\n"]);
   });
 
   test("has times to the nanosecond, in any offset", () => {
