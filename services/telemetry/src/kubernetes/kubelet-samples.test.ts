@@ -4,6 +4,7 @@ import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { test } from "@sandgate/test-support/test";
@@ -62,12 +63,13 @@ test("the kubelet is asked with the token of the moment, once for many container
     const files = ["-keyout", at(`${name}.key`), "-out", at(`${name}.crt`)];
     await execute("openssl", ["req", "-x509", ...key, ...files, ...subject]);
   }
+  let isAllowed = true;
   const asked: (string | undefined)[] = [];
   server = createServer(
     { key: readFileSync(at("kubelet.key")), cert: readFileSync(at("kubelet.crt")) },
     (request, response) => {
       asked.push(`${request.url} ${request.headers.authorization}`);
-      response.writeHead(asked.length > 1 ? 403 : 200).end(page);
+      response.writeHead(isAllowed ? 200 : 403).end(page);
     },
   );
   await new Promise<void>((resolve) => server?.listen(0, "127.0.0.1", resolve));
@@ -75,7 +77,10 @@ test("the kubelet is asked with the token of the moment, once for many container
   const url = `https://127.0.0.1:${port}`;
   const tokenFile = at("token");
   writeFileSync(tokenFile, "first\n");
-  const open = (caFile: string | undefined) => openKubeletSamples({ url, tokenFile, caFile, metrics: createMetrics() });
+  const logger = createLogger({ service: "telemetry", level: "silent" });
+  const [warned, informed] = [vi.spyOn(logger, "warn"), vi.spyOn(logger, "info")];
+  const open = (caFile: string | undefined) =>
+    openKubeletSamples({ url, tokenFile, caFile, logger, metrics: createMetrics() });
   const container = { namespace: "sandboxes", pod: "sandbox-1", container: "sandbox" };
   const { signal } = new AbortController();
 
@@ -85,13 +90,23 @@ test("the kubelet is asked with the token of the moment, once for many container
   expect(asked).toEqual(["/metrics/resource Bearer first"]);
 
   writeFileSync(tokenFile, "second\n");
-  const laterMs = performance.now() + 2_500;
-  const clock = vi.spyOn(performance, "now").mockReturnValue(laterMs);
-  await expect(samples.find(container, signal)).rejects.toThrow("answered 403");
+  const startMs = performance.now();
+  const clock = vi.spyOn(performance, "now");
+  isAllowed = false;
+  for (const laterMs of [2_500, 5_000]) {
+    clock.mockReturnValue(startMs + laterMs);
+    await expect(samples.find(container, signal)).rejects.toThrow("answered 403");
+  }
+  expect([warned.mock.calls.length, informed.mock.calls.length]).toEqual([1, 0]);
+  isAllowed = true;
+  clock.mockReturnValue(startMs + 7_500);
+  expect(await samples.find(container, signal)).toMatchObject({ cpuSeconds: 0.012345 });
+  expect([warned.mock.calls.length, informed.mock.calls.length]).toEqual([1, 1]);
   clock.mockRestore();
-  expect(asked).toEqual(["/metrics/resource Bearer first", "/metrics/resource Bearer second"]);
+  isAllowed = false;
+  expect(asked).toEqual(["/metrics/resource Bearer first", ...Array(3).fill("/metrics/resource Bearer second")]);
   await expect(open(undefined).find(container, signal)).rejects.toThrow("answered 403");
   expect(asked.at(-1)).toBe("/metrics/resource Bearer second");
   await expect(open(at("other.crt")).find(container, signal)).rejects.toThrow("self-signed certificate");
-  expect(asked).toHaveLength(3);
+  expect(asked).toHaveLength(5);
 });

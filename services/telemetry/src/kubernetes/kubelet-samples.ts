@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { Agent, request } from "node:https";
+import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { fromMillis, type MetricRow } from "../domain/rows.ts";
@@ -32,8 +33,8 @@ export interface ContainerName {
   container: string;
 }
 
-/** The figures of this node's containers, from its kubelet. */
-export function openKubeletSamples(o: KubeletOptions & { metrics: Metrics }): KubeletSamples {
+/** The figures of this node's containers, from its kubelet. The log tells once when these can't be had, and their return. */
+export function openKubeletSamples(o: KubeletOptions & { logger: Logger; metrics: Metrics }): KubeletSamples {
   const agent = new Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: o.caFile !== undefined });
 
   async function ask(): Promise<string> {
@@ -61,7 +62,21 @@ export function openKubeletSamples(o: KubeletOptions & { metrics: Metrics }): Ku
     });
   }
 
-  return createSamples(ask, countSamples(o.metrics, "kubelet"));
+  let isFailing = false;
+  async function askAndTell(): Promise<string> {
+    try {
+      const text = await ask();
+      if (isFailing) o.logger.info("the kubelet gives figures again");
+      isFailing = false;
+      return text;
+    } catch (error) {
+      if (!isFailing) o.logger.warn({ err: error }, "the kubelet's figures can't be had; will retry");
+      isFailing = true;
+      throw error;
+    }
+  }
+
+  return createSamples(askAndTell, countSamples(o.metrics, "kubelet"));
 }
 
 /** Returns what counts a sample from there. */

@@ -21,6 +21,7 @@ export function openNodePods(o: {
     url: o.kubeletUrl,
     tokenFile: o.kubeletTokenFile,
     caFile: o.kubeletVerify ? o.kubeletCaFile : undefined,
+    logger: o.logger,
     metrics: o.metrics,
   });
   return openPodSource({ folder: o.podLogs, namespace: o.namespace, samples, logger: o.logger });
