@@ -15,7 +15,7 @@ import { openPortStream } from "../pipeline/proxy/port-stream.ts";
 import { passRequests } from "../pipeline/proxy/proxy-route.ts";
 import type { RouteContext } from "../pipeline/route.ts";
 import { leaveBodies } from "../pipeline/validation/body-parser.ts";
-import { limitSetCookie } from "../previews/credentials.ts";
+import { changePreviewAnswer } from "../previews/credentials.ts";
 import { hasExpired, isPrivate } from "./control-mapping.ts";
 import { isGone, sayControlError, sayUnreachable } from "./errors.ts";
 import { portPlaceOf, portPrefix } from "./hosts.ts";
@@ -116,7 +116,7 @@ export async function portRoutes(
           host: request.headers.host ?? "",
         },
         replaced: { [tokenHeader]: undefined, "x-access-token": undefined },
-        changeAnswer: (name, value) => (name === "set-cookie" ? limitSetCookie(value) : value),
+        changeAnswer: changePreviewAnswer,
         added: [],
         onAnswer: () => void reply.hijack(),
         // Requests are still answered while the server closes.

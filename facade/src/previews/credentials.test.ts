@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { limitSetCookie, takeCookie, takeLink } from "./credentials.ts";
+import { changePreviewAnswer, limitSetCookie, takeCookie, takeLink } from "./credentials.ts";
 
 test.each([
   [undefined, undefined, undefined],
@@ -32,4 +32,9 @@ test.each([
   [" __Host-sandgate =forged", undefined],
 ])("the cookie %j of a server is set as %j", (header, limited) => {
   expect(limitSetCookie(header)).toBe(limited);
+});
+
+test("no answer clears what belongs to other hosts", () => {
+  expect(changePreviewAnswer("clear-site-data", '"cookies"')).toBeUndefined();
+  expect(changePreviewAnswer("x-other", "kept")).toBe("kept");
 });

@@ -74,3 +74,10 @@ function decode(text: string): string {
     return text;
   }
 }
+
+/** A header of an answer as its browser may have it: one that acts on the hosts of other previews is left out or limited. */
+export function changePreviewAnswer(name: string, value: string): string | undefined {
+  if (name === "set-cookie") return limitSetCookie(value);
+  // Browsers clear the cookies of the whole domain.
+  return name === "clear-site-data" ? undefined : value;
+}

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, request, type Server } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createLogger } from "@sandgate/kit/base/logging";
@@ -32,6 +33,7 @@ beforeEach(async () => {
   isMember = true;
   server = createServer((asked, response) => {
     if (asked.url === "/wait") waiting.push(asked);
+    else if (asked.url === "/open") asked.socket.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     else response.end(`${asked.headers.host} ${asked.url}`);
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -99,6 +101,28 @@ test("serves previews on their hosts, and nothing on any other", async () => {
     const { status, text } = await get("/healthz", host);
     expect([status, JSON.parse(text).error.code], host).toEqual([404, "not_found"]);
   }
+});
+
+test("a WebSocket is asked for by a connection that waits for nothing else", async () => {
+  const socket = connect(port, "127.0.0.1");
+  const host = `Host: ${label}.box.example.net\r\n`;
+  socket.write(
+    `GET /wait HTTP/1.1\r\n${host}\r\nGET / HTTP/1.1\r\n${host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`,
+  );
+  await expect.poll(() => waiting.length).toBe(1);
+  // It stays whole.
+  expect((await get("/")).status).toBe(200);
+  socket.destroy();
+});
+
+test("a connection ends with an answer, though the server keeps it open", async () => {
+  const headers = { host: `${label}.box.example.net` };
+  const sent = request({ port, host: "127.0.0.1", path: "/open", method: "POST", headers, agent: false }).end("x");
+  const [answer]: IncomingMessage[] = await once(sent, "response");
+  answer?.resume();
+  await once(sent, "close");
+  const connections = promisify(server.getConnections.bind(server));
+  await expect.poll(() => connections()).toBe(0);
 });
 
 test("a preview is gone a second after its creator's membership", async () => {

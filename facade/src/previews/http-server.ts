@@ -1,4 +1,5 @@
 import { createServer, type RequestListener, type Server } from "node:http";
+import type { Socket } from "node:net";
 import { JoinedRequest } from "../pipeline/limits/joined-bytes.ts";
 import { isWebSocketRequest, type Upgrades } from "../pipeline/live/web-sockets.ts";
 import type { PreviewServer } from "./server.ts";
@@ -15,6 +16,9 @@ export function openHttpServer(o: {
   upgrades: Pick<Upgrades, "isUpgrade" | "upgrade">;
 }): Server {
   const { handler, previews, upgrades } = o;
+  /** How many requests of a connection are not answered yet. Another one beside them can't take it over. */
+  const unanswered = new WeakMap<Socket, number>();
+  const count = (socket: Socket, by: number) => unanswered.set(socket, (unanswered.get(socket) ?? 0) + by);
   const server = createServer(
     {
       IncomingMessage: JoinedRequest,
@@ -24,9 +28,14 @@ export function openHttpServer(o: {
       requestTimeout: 0,
       keepAliveTimeout: idleMs,
       shouldUpgradeCallback: (request) =>
-        previews.isPreview(request) ? isWebSocketRequest(request) : upgrades.isUpgrade(request),
+        !unanswered.get(request.socket) &&
+        (previews.isPreview(request) ? isWebSocketRequest(request) : upgrades.isUpgrade(request)),
     },
-    (request, response) => (previews.isPreview(request) ? previews.request : handler)(request, response),
+    (request, response) => {
+      count(request.socket, 1);
+      response.once("close", () => count(request.socket, -1));
+      (previews.isPreview(request) ? previews.request : handler)(request, response);
+    },
   );
   server.on("upgrade", (request, socket, head) =>
     (previews.isPreview(request) ? previews : upgrades).upgrade(request, socket, head),

@@ -15,7 +15,7 @@ import { openPortAgent } from "../pipeline/proxy/agent.ts";
 import { type ProxyTarget, proxyRequest, proxyUpgrade } from "../pipeline/proxy/http-proxy.ts";
 import { openPortStream } from "../pipeline/proxy/port-stream.ts";
 import type { PreviewAccessCheck } from "./access.ts";
-import { limitSetCookie, previewTokenHeader } from "./credentials.ts";
+import { changePreviewAnswer, previewTokenHeader } from "./credentials.ts";
 import type { PreviewHosts } from "./hosts.ts";
 import type { LivePreviews } from "./live-previews.ts";
 import type { PreviewMetrics } from "./metrics.ts";
@@ -89,7 +89,7 @@ export function createPreviewServer(o: {
       host: preview.hostHeader === HostHeader.LOCALHOST ? `localhost:${preview.port}` : host,
       forwarded: { for: o.addressOf(served.raw), proto: protocol === "https:" ? "https" : "http", host },
       replaced: { cookie, [previewTokenHeader]: undefined },
-      changeAnswer: (name, value) => (name === "set-cookie" ? limitSetCookie(value) : value),
+      changeAnswer: changePreviewAnswer,
       added: [],
       signal,
     };

@@ -46,8 +46,11 @@ export function toServer(
     isUpgrade: boolean;
   },
 ): string[] {
-  const isReplaced = (name: string) =>
-    ours.has(name) || name.startsWith(forwardedPrefix) || Object.hasOwn(o.replaced, name);
+  const isReplaced = (name: string) => {
+    // Servers of CGI's kind take one for the other.
+    const dashed = name.replaceAll("_", "-");
+    return ours.has(dashed) || dashed.startsWith(forwardedPrefix) || Object.hasOwn(o.replaced, dashed);
+  };
   const added = Object.entries(o.replaced).flatMap(([name, value]) => (value === undefined ? [] : [name, value]));
   const { for: address, proto, host } = o.forwarded;
   return [

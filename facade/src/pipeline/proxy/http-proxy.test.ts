@@ -146,6 +146,7 @@ describe("of a request", () => {
       "Authorization: Bearer secret",
       "X-Forwarded-For: 10.0.0.1",
       "X-Forwarded-Port: 1",
+      "X_Forwarded_For: 10.0.0.1",
       "Forwarded: for=10.0.0.1",
       "X-Two: a",
       "X-Two: b",
@@ -473,6 +474,21 @@ describe("a WebSocket", () => {
     const [answer] = await once(socket, "data");
     expect(String(answer)).toMatch(/^HTTP\/1\.1 502 /);
     socket.destroy();
+  });
+
+  test("whose answer has headers that can't be passed on is an upstream error, and so is its connection's end", async () => {
+    const server = await listen((socket) => {
+      socket.once("data", () => {
+        socket.write(accepted.replace("Upgrade: websocket", "Upgrade: websocket\r\nTransfer-Encoding: gzip"), "latin1");
+        setImmediate(() => socket.resetAndDestroy());
+      });
+    });
+    const socket = connect((await openProxy(server.port)).port, "127.0.0.1");
+    socket.write(ask);
+    const [answer] = await once(socket, "data");
+    expect(String(answer)).toMatch(/^HTTP\/1\.1 502 /);
+    socket.destroy();
+    await expect.poll(() => [...server.sockets].every(({ destroyed }) => destroyed)).toBe(true);
   });
 
   test("is cut by the signal, on both sides", async () => {

@@ -70,11 +70,16 @@ export async function proxyUpgrade(raw: IncomingMessage, response: ServerRespons
     socket.destroySoon();
     return;
   }
-  if (answer.statusCode !== 101 || answer.headers.upgrade?.toLowerCase() !== "websocket") {
+  let headers: string[];
+  try {
+    if (answer.statusCode !== 101 || answer.headers.upgrade?.toLowerCase() !== "websocket") {
+      throw new Error("the server switches to another protocol");
+    }
+    headers = ["Connection", "Upgrade", "Upgrade", "websocket", ...answerHeaders(answer, target)];
+  } catch (error) {
     rest.destroy();
-    throw notHttp(new Error("the server switches to another protocol"));
+    throw notHttp(error);
   }
-  const headers = ["Connection", "Upgrade", "Upgrade", "websocket", ...answerHeaders(answer, target)];
   target.onAnswer?.();
   response.statusCode = 101;
   socket.write(`HTTP/1.1 101 Switching Protocols\r\n${linesOf(headers)}\r\n`, "latin1");
@@ -120,6 +125,8 @@ function send(
       };
       sent.once("response", (answer) => answerWith({ answer }));
       sent.once("upgrade", (answer, rest, head) => {
+        // Node hears its errors no more. What it is joined to ends with it.
+        rest.on("error", () => {});
         if (head.length > 0) rest.unshift(head);
         answerWith({ answer, rest });
       });

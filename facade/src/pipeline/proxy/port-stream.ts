@@ -80,6 +80,13 @@ export class PortStream<Start = unknown> extends Duplex {
   /** Does nothing. Node's agent calls it of any socket that it uses again. */
   ref(): void {}
 
+  /** Ends it once all is sent, as a socket's. Node's client calls it after an answer that ends its connection. */
+  destroySoon(): void {
+    if (this.writable) this.end();
+    if (this.writableFinished) this.destroy();
+    else this.once("finish", () => this.destroy());
+  }
+
   #pass(written: Written): void {
     if (this.#isOver) {
       written.taken();
