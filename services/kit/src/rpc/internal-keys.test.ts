@@ -77,6 +77,13 @@ test("a caller's key changes while all keep running", async () => {
   await verifier.verify(await signer.mint("workspace", nobody));
 });
 
+test("a key that is added after the newest was dropped has a number of its own", async () => {
+  await makeKeys(folder);
+  expect(await addKey(folder, "workspace")).toBe("workspace.2.jwk.json");
+  await dropKey(folder, "workspace.2");
+  expect(await addKey(folder, "workspace")).toBe("workspace.3.jwk.json");
+});
+
 test("a change that can't be used changes nothing", async () => {
   await makeKeys(folder);
   const signer = await openSigner("facade.jwk.json");

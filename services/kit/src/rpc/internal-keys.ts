@@ -1,4 +1,4 @@
-import { chmod, mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, rename, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { exportJWK, generateKeyPair, importJWK, type JSONWebKeySet, type JWK } from "jose";
 import { messageOf } from "../base/domain-error.ts";
@@ -85,15 +85,19 @@ export async function makeKeys(folder: string): Promise<string[]> {
   return [...files, publicKeysFile, keyringFile];
 }
 
-/** Adds a key for a caller, with the next free number in its `kid`, to the folder's public keys. Returns its file. */
+/**
+ * Adds a key for a caller to the folder's public keys. The number in its `kid` is above those of all its keys there, dropped
+ * ones included, whose files stay. Returns its file.
+ */
 export async function addKey(folder: string, caller: string): Promise<string> {
   if (!callerNames.some((known) => known === caller)) {
     throw new Error(`"${caller}" is none of ${callerNames.join(", ")}.`);
   }
   const jwks = readPublicKeys(await readFile(join(folder, publicKeysFile), "utf8"));
-  const numbers = jwks.keys
-    .filter(({ kid = "" }) => callerOf(kid) === caller)
-    .map(({ kid = "" }) => Number(kid.slice(caller.length + 1)) || 1);
+  const keyIds = [...jwks.keys.map(({ kid = "" }) => kid), ...(await readdir(folder))];
+  const numbers = keyIds
+    .filter((keyId) => callerOf(keyId) === caller)
+    .map((keyId) => Number.parseInt(keyId.slice(caller.length + 1), 10) || 1);
   const { file, publicKey } = await makeKey(folder, `${caller}.${Math.max(1, ...numbers) + 1}`);
   await writePublicKeys(folder, { keys: [...jwks.keys, publicKey] });
   return file;
