@@ -52,15 +52,15 @@ onSessionChange(() => {
 });
 applyTheme();
 
-// After an upgrade a page that was open looks for files of the version before. The new one has others, and is loaded by
-// the next navigation: links are loaded ahead, while something may be typed.
+// After an upgrade a page that was open looks for files of the version before. The next navigation
+// loads the new one. A link that fails to load ahead reloads nothing, since something may have been typed.
 const reloadedKey = "sandgate.reloaded";
 const reloadPauseMs = 60_000;
 let isOutdated = false;
 function loadAnew(): void {
   if (Date.now() - Number(sessionStorage.getItem(reloadedKey)) < reloadPauseMs) return;
   sessionStorage.setItem(reloadedKey, String(Date.now()));
-  // The address is the new one already for the router alone.
+  // So far the router alone has the new address.
   router.history.flush();
   location.reload();
 }

@@ -15,7 +15,7 @@ const channel = new BroadcastChannel("sandgate-session");
 
 let status: SessionStatus = "unknown";
 let token: AccessToken | undefined;
-/** Whose this page is: of who signed in here last. */
+/** The id of the user who signed in here last. */
 let owner: string | undefined;
 let renewal: Promise<void> | undefined;
 const listeners = new Set<() => void>();

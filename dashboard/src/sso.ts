@@ -47,7 +47,7 @@ export function beginSso(next: string | undefined): void {
   sessionStorage.setItem(key, JSON.stringify({ at: Date.now(), next } satisfies Begun));
 }
 
-/** The sign-in that this tab began has ended, or was another way. */
+/** Forgets the sign-in that this tab began: it has ended, or its user signed in another way. */
 export function forgetSso(): void {
   sessionStorage.removeItem(key);
   failure = undefined;

@@ -18,8 +18,8 @@ export async function openLocalFile(path: string): Promise<{ isOnce: boolean; op
 }
 
 /**
- * Writes a local file, which is there whole or not at all; through a link its target. What is there and is no file, such
- * as a device or a pipe, is written to as it is. Returns the size in bytes.
+ * Writes a local file, which appears only once it is whole. A link's target is replaced rather than the link, and a device
+ * or a pipe is written to directly. Returns the size in bytes.
  */
 export async function writeLocalFile(path: string, content: AsyncIterable<Uint8Array>): Promise<number> {
   const found = await stat(path).catch(() => undefined);

@@ -13,7 +13,7 @@ interface WindowOptions extends CallOptions {
   since?: Moment | undefined;
   /** Exclusive; now by default. */
   until?: Moment | undefined;
-  /** The newest rows of the window; all by default. With `follow` of what is there at the start. */
+  /** The newest rows of the window; all by default. With `follow`, only rows that are there at the start count. */
   limit?: number | undefined;
   /** Goes on with what comes, until the sandbox has ended. */
   follow?: boolean | undefined;

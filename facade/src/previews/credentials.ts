@@ -75,7 +75,7 @@ function decode(text: string): string {
   }
 }
 
-/** A header of an answer as its browser may have it: one that acts on the hosts of other previews is left out or limited. */
+/** Returns an answer's header as the browser may get it; undefined for one that would act on other previews' hosts. */
 export function changePreviewAnswer(name: string, value: string): string | undefined {
   if (name === "set-cookie") return limitSetCookie(value);
   // Browsers clear the cookies of the whole domain.

@@ -16,7 +16,7 @@ export function openHttpServer(o: {
   upgrades: Pick<Upgrades, "isUpgrade" | "upgrade">;
 }): Server {
   const { handler, previews, upgrades } = o;
-  /** How many requests of a connection are not answered yet. Another one beside them can't take it over. */
+  /** How many requests of each connection have no answer yet. While there are any, none may take the connection over. */
   const unanswered = new WeakMap<Socket, number>();
   const count = (socket: Socket, by: number) => unanswered.set(socket, (unanswered.get(socket) ?? 0) + by);
   const server = createServer(

@@ -84,8 +84,8 @@ def _path_inside(target: Path, name: str) -> Path:
 
 @contextmanager
 def write_local(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Opens a local file to write, which is there whole or not at all; through a link its target. What is there and is
-    no file, such as a device or a pipe, is written to as it is."""
+    """Opens a local file for writing. The file appears only once it is whole, and a link's target is replaced rather
+    than the link. A device or a pipe is written to directly."""
     target = Path(path)
     if target.exists() and not target.is_file():
         with target.open("wb") as file:
@@ -97,7 +97,8 @@ def write_local(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _write_whole(path: Path) -> Iterator[BinaryIO]:
-    """Opens a local file to write, which is there whole or not at all. It takes the place of a link."""
+    """Opens a local file for writing. The file appears only once it is whole, and replaces what has its name, a link
+    included."""
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         with partial.open("xb") as file:

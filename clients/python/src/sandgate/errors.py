@@ -36,7 +36,7 @@ class SandgateError(Exception):
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What copies errors, or passes them between processes, knows their `args` alone.
+        # Copying and pickling rebuild an exception from its `args` alone.
         return _restore, (type(self), self.args, self.__dict__)
 
 

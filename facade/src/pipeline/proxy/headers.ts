@@ -47,7 +47,7 @@ export function toServer(
   },
 ): string[] {
   const isReplaced = (name: string) => {
-    // Servers of CGI's kind take one for the other.
+    // CGI-like servers read both as the same.
     const dashed = name.replaceAll("_", "-");
     return ours.has(dashed) || dashed.startsWith(forwardedPrefix) || Object.hasOwn(o.replaced, dashed);
   };

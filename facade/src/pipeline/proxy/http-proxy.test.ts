@@ -44,22 +44,26 @@ async function answering(text: string, o: { thenEnd?: boolean } = {}) {
   return { ...server, received };
 }
 
+/** What is asked of the server at this port. */
+function targetAt(port: number): ProxyTarget {
+  return {
+    connect: () => connect(port, "127.0.0.1"),
+    path: "/",
+    host: "localhost:3000",
+    forwarded: { for: "192.0.2.7", proto: "https", host: "box.example" },
+    replaced: { authorization: undefined },
+    changeAnswer: (name, value) => (name === "x-secret" ? undefined : value),
+    added: ["X-Added", "1"],
+    signal: new AbortController().signal,
+  };
+}
+
 test("a request whose client has left before it is passed on is not passed on", async () => {
   const server = await listen(() => {});
   const outcome = Promise.withResolvers<string>();
   const gone = createServer((request, response) => {
     response.once("close", () => {
-      const target: ProxyTarget = {
-        connect: () => connect(server.port, "127.0.0.1"),
-        path: "/",
-        host: "localhost",
-        forwarded: { for: "192.0.2.7", proto: "https", host: "box.example" },
-        replaced: {},
-        changeAnswer: (_, value) => value,
-        added: [],
-        signal: new AbortController().signal,
-      };
-      proxyRequest(request, response, target).then(
+      proxyRequest(request, response, targetAt(server.port)).then(
         () => outcome.resolve("answered"),
         (error) => outcome.resolve(messageOf(error.cause)),
       );
@@ -78,19 +82,8 @@ test("a request whose client has left before it is passed on is not passed on", 
 
 /** A proxy in front of the server at this port. Errors are answered with their status and their words. */
 async function openProxy(port: number, given: Partial<ProxyTarget> = {}) {
-  const { signal } = new AbortController();
   const settled: Promise<unknown>[] = [];
-  const targetOf = ({ url = "/" }: IncomingMessage): ProxyTarget => ({
-    connect: () => connect(port, "127.0.0.1"),
-    path: url,
-    host: "localhost:3000",
-    forwarded: { for: "192.0.2.7", proto: "https", host: "box.example" },
-    replaced: { authorization: undefined },
-    changeAnswer: (name, value) => (name === "x-secret" ? undefined : value),
-    added: ["X-Added", "1"],
-    signal,
-    ...given,
-  });
+  const targetOf = ({ url = "/" }: IncomingMessage): ProxyTarget => ({ ...targetAt(port), path: url, ...given });
   const refuse = (response: ServerResponse) => (error: unknown) => {
     if (response.destroyed || response.headersSent) return;
     const status = hasReason(error, "VALIDATION_ERROR") ? 422 : 502;

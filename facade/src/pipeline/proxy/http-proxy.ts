@@ -106,7 +106,7 @@ function send(
   const kept = !hasBody && !isUpgrade && repeatable.has(method) ? pool : undefined;
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();
-    // Its end is told once, and may have been before.
+    // It emits `close` once, which may have been before this.
     if (response.destroyed) throw notHttp(new Error("the client has left"));
     const ask = (via: ClientRequestArgs) => {
       const sent = request({ method, path, headers, setHost: false, ...via });
@@ -125,7 +125,7 @@ function send(
       };
       sent.once("response", (answer) => answerWith({ answer }));
       sent.once("upgrade", (answer, rest, head) => {
-        // Node hears its errors no more. What it is joined to ends with it.
+        // Node removed its own listener. What the connection is joined to ends with it.
         rest.on("error", () => {});
         if (head.length > 0) rest.unshift(head);
         answerWith({ answer, rest });

@@ -86,8 +86,8 @@ export async function makeKeys(folder: string): Promise<string[]> {
 }
 
 /**
- * Adds a key for a caller to the folder's public keys. The number in its `kid` is above those of all its keys there, dropped
- * ones included, whose files stay. Returns its file.
+ * Adds a key for a caller to the folder's public keys. The number in its `kid` is higher than that of any of the caller's
+ * keys, dropped ones included, whose files stay in the folder. Returns its file.
  */
 export async function addKey(folder: string, caller: string): Promise<string> {
   if (!callerNames.some((known) => known === caller)) {

@@ -41,18 +41,16 @@ export function createLogReader(engine: Engine, logger: Logger): ContainerSource
     let newFrames = 0;
     for await (const bytes of log) {
       const rows: LogRow[] = [];
-      let failure: unknown;
       try {
         for (const frame of parse(bytes)) {
           if (!position.seeking) newFrames += 1;
           const row = position.take(frame);
           if (row) rows.push(row);
         }
-      } catch (error) {
-        failure = error;
+      } finally {
+        // What came before a failure, too.
+        if (rows.length > 0) yield { rows, cursor: position.cursor() };
       }
-      if (rows.length > 0) yield { rows, cursor: position.cursor() };
-      if (failure !== undefined) throw failure;
     }
     return newFrames;
   }

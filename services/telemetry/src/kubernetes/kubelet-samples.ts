@@ -33,7 +33,7 @@ export interface ContainerName {
   container: string;
 }
 
-/** The figures of this node's containers, from its kubelet. The log tells once when these can't be had, and their return. */
+/** The figures of this node's containers, from its kubelet. Logs once when these can't be read, and once when they can again. */
 export function openKubeletSamples(o: KubeletOptions & { logger: Logger; metrics: Metrics }): KubeletSamples {
   const agent = new Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: o.caFile !== undefined });
 

@@ -80,7 +80,8 @@ class Readings(Generic[Row]):
 
     def follow(self, since: Moment | None, limit: int | None = None) -> Generator[Row, None, None]:
         """Rows from `since` on, and then those that come until the sandbox has ended, each once. The stream is open
-        before the rows before it are read, and goes on after its last id where it broke off. `limit` is for what is there at the start."""
+        before the rows before it are read, and goes on after its last id where it broke off. `limit` counts
+        only rows that are there at the start."""
         seen = SeenRows()
         ended = Stop()
         watching = Background(lambda stop: self._watch_for_end(stop, ended))
