@@ -76,17 +76,23 @@ await_engine() {
   done
 }
 
+# How whoever isn't root gets sandboxes.
+root_advice() {
+  is_root && return
+  printf '%s' "Sandboxes are isolated by firewall rules, which need root: sudo env \"PATH=\$PATH\" npm start. To try it alone without isolation, let this user use the engine (sudo usermod -aG docker $(id -un), then sign in again) and set SANDGATE_ISOLATION=off."
+}
+
 # Finds a container engine, or as root on Debian or Ubuntu installs and starts one.
 prepare_engine() {
   if problem=$(engine probe 2>&1); then return; fi
   [ -z "${SANDGATE_RUNTIME:-}${DOCKER_HOST:-}" ] || fail "$problem"
   if ! command -v dockerd >/dev/null 2>&1; then
     if ! is_root || ! has_apt; then
-      fail "$problem. Install Docker Engine (on Debian or Ubuntu: sudo apt-get install docker.io), let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
+      fail "$problem. Install Docker Engine (on Debian or Ubuntu: sudo apt-get install docker.io), or set DOCKER_HOST to an engine's address. $(root_advice)"
     fi
     install_debian docker.io ca-certificates conntrack || fail "Docker Engine could not be installed; the last lines of apt are above"
   elif ! is_root; then
-    fail "$problem. Start it if it is stopped (sudo systemctl start docker), let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
+    fail "$problem. Start it if it is stopped (sudo systemctl start docker), or set DOCKER_HOST to an engine's address. $(root_advice)"
   fi
   say "starting Docker Engine ..."
   if has_systemd; then

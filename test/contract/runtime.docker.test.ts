@@ -36,7 +36,6 @@ const logger = createLogger({ service: "runtime-test", level: "silent" });
 const isAvailable = await requireServer("docker", async () => {
   await probeEngine();
   await probeRegistry();
-  await execute("iptables", ["-t", "mangle", "-S"]);
 });
 
 const hasConntrack = await requireServer("conntrack", () => execute("conntrack", ["--version"]));

@@ -18,11 +18,12 @@ export function openTestEngine(): Docker {
 }
 
 /**
- * Throws, saying what is missing, unless there is an engine and what images are made of. For `requireServer("docker",
- * …)`.
+ * Throws, saying what is missing, unless there is an engine, the right to set the firewall rules that isolate sandboxes,
+ * and what images are made of. For `requireServer("docker", …)`.
  */
 export async function probeEngine(): Promise<void> {
   await openTestEngine().ping();
+  await execute("iptables", ["-w", "5", "-t", "mangle", "-S"]);
   await listApplets();
 }
 

@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -13,7 +15,7 @@ import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_reg
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { test } from "@sandgate/test-support/test";
-import { expect, vi } from "vitest";
+import { afterEach, expect, vi } from "vitest";
 import { openEnv } from "./domain/env.ts";
 import { sandboxService } from "./service.ts";
 import { openSqliteStore } from "./store/store.sqlite.ts";
@@ -23,6 +25,10 @@ const { names } = vi.hoisted(() => ({ names: [] as string[] }));
 vi.mock("./domain/names.ts", async (importOriginal) => {
   const original = await importOriginal<typeof import("./domain/names.ts")>();
   return { ...original, generateName: () => names.shift() ?? original.generateName() };
+});
+
+afterEach(() => {
+  vi.unstubAllEnvs();
 });
 
 const logger = createLogger({ service: "sandbox", level: "silent" });
@@ -257,4 +263,21 @@ test("a user's quota counts the workspaces that have them as quota owner, whoeve
   await provision("ann", home);
   await expect(provision("ann", home)).rejects.toMatchObject(refused("may hold 2 sandboxes"));
   await close();
+});
+
+test("an operator reads why sandboxes can't be run, and what to do", async ({ folder }) => {
+  const socket = join(folder, "engine.sock");
+  const engine = createServer((_, response) => {
+    response.setHeader("Content-Type", "application/json").end("{}");
+  }).listen(socket);
+  await once(engine, "listening");
+  // Rules aren't set on the machine that runs the tests.
+  vi.stubEnv("PATH", folder);
+  const { service, close } = await open(folder, { SANDGATE_RUNTIME: `docker://${socket}` });
+  await service.start();
+  await expect
+    .poll(async () => (await service.dependencies()).runtime, { timeout: 20_000 })
+    .toBe("The engine can't limit memory, processes or CPU. Enable the memory, pids and cpu cgroup controllers.");
+  await close();
+  engine.close();
 });

@@ -1,7 +1,7 @@
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { openDiskSpace } from "@sandgate/kit/base/disk-space";
-import { messageOf } from "@sandgate/kit/base/domain-error";
+import { type DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { minuteMs } from "@sandgate/kit/base/time";
@@ -210,7 +210,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     async dependencies() {
       return {
         database: await stateOf(store.purges.listOpenPurges()),
-        runtime: reconciler.runtimeProblem()?.message ?? "ok",
+        runtime: stateOfRuntime(reconciler.runtimeProblem()),
         containers: reconciler.orphanProblem() ?? "ok",
         ...(destination && { pulls: await stateOf(destination.endpoint.listen()) }),
         disk: (await diskSpace.shortage().catch(messageOf)) ?? (await stateOf(requireFolder())),
@@ -219,6 +219,14 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     endWaits: () => draining.abort(),
     flush: async () => void (await Promise.all([uses.flush(), recorder.flush()])),
   };
+}
+
+/** What the operator reads in `/readyz` and at the start, so with what to do. */
+function stateOfRuntime(problem: DomainError | undefined): "ok" | string {
+  if (!problem) return "ok";
+  const { message, hint } = problem;
+  if (hint === undefined) return message;
+  return `${message.replace(/\.$/, "")}. ${hint}`;
 }
 
 function limitsOf(settings: SandboxSettings, pulls: boolean) {
