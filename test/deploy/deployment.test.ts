@@ -486,10 +486,12 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
       return { percent: Number(percent), requests: resources.requests, data: volumes.find(isData) };
     };
     const isData = ({ name }: { name: string }) => name === "data";
-    const shared = await sandboxOf(join(root, "deploy/kubernetes/overlays/pods"));
-    // Kubernetes, "Node-pressure Eviction": imagefs.available<15%.
-    expect(shared.percent).toBeGreaterThan(15);
-    expect(shared).toMatchObject({ requests: { "ephemeral-storage": "2Gi" }, data: { emptyDir: {} } });
+    for (const overlay of ["pods", "docker-engine"]) {
+      const shared = await sandboxOf(join(root, "deploy/kubernetes/overlays", overlay));
+      // Kubernetes, "Node-pressure Eviction": imagefs.available<15%.
+      expect(shared.percent).toBeGreaterThan(15);
+      expect(shared).toMatchObject({ requests: { "ephemeral-storage": "2Gi" }, data: { emptyDir: {} } });
+    }
 
     const [, patches = ""] =
       /^# kustomization\.yaml, more patches\n([\s\S]*?)^```$/m.exec(readText("deploy/README.md")) ?? [];
