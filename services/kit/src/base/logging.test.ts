@@ -1,6 +1,6 @@
 import { until } from "@sandgate/test-support/until";
 import { afterEach, describe, expect, test } from "vitest";
-import { createLogger, logConsole } from "./logging.ts";
+import { createLogger, createStateLog, logConsole } from "./logging.ts";
 
 function collect(level?: string) {
   const lines: string[] = [];
@@ -30,6 +30,30 @@ test("the level holds", () => {
   const { logger, lines } = collect("warn");
   logger.info("quiet");
   expect(lines).toEqual([]);
+});
+
+describe("a state", () => {
+  test("is logged when it begins, has another reason or comes back, and not when it lasts", () => {
+    const { logger, lines } = collect();
+    const tell = createStateLog(logger, "it can't be read");
+    for (const reason of [undefined, "busy", "busy", "gone", undefined, undefined, "gone"]) tell(reason);
+    const entry = (reason: string) => ({ level: "warn", reason, msg: "it can't be read" });
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([entry("busy"), entry("gone"), entry("gone")]);
+  });
+
+  test("has the level and details that it is given, and its end where there are words for it", () => {
+    const { logger, lines } = collect();
+    const tell = createStateLog(logger, "it is measured", { level: "info", over: "it is limited" });
+    tell("xfs", { storage: "xfs", bytes: 1 });
+    tell(undefined);
+    tell(undefined);
+    const entries = lines.map((line) => JSON.parse(line));
+    expect(entries).toMatchObject([
+      { level: "info", storage: "xfs", bytes: 1, msg: "it is measured" },
+      { level: "info", msg: "it is limited" },
+    ]);
+    expect(entries[0]).not.toHaveProperty("reason");
+  });
 });
 
 describe("what is printed with console, and Node's warnings", () => {

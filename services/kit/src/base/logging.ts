@@ -36,6 +36,26 @@ export function createLogger(o: { service: string; level?: string }, destination
   return destination ? pino(options, destination) : pino(options);
 }
 
+/**
+ * Makes what logs a state that is looked at again and again, at level "warn" unless set: once when it begins, and again
+ * when its reason has changed. An undefined reason says that it is over, which is logged at level "info" when there are
+ * words for that. The entry has the reason, or the details that are given instead.
+ */
+export function createStateLog(
+  logger: Logger,
+  text: string,
+  o: { level?: "info" | "warn"; over?: string } = {},
+): (reason: string | undefined, details?: object) => void {
+  const { level = "warn", over } = o;
+  let logged: string | undefined;
+  return (reason, details = { reason }) => {
+    if (reason === logged) return;
+    if (reason !== undefined) logger[level](details, text);
+    else if (over !== undefined) logger.info(over);
+    logged = reason;
+  };
+}
+
 /** Turns Node's warnings, and what libraries such as Connect's server print with `console`, into log lines. */
 export function logConsole(logger: Logger): void {
   const print =

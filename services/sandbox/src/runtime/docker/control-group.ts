@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import { messageOf } from "@sandgate/kit/base/domain-error";
-import type { Logger } from "@sandgate/kit/base/logging";
+import { createStateLog, type Logger } from "@sandgate/kit/base/logging";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { exists } from "./files.ts";
 import type { HostNames } from "./names.ts";
@@ -45,23 +45,21 @@ export function createControlGroup(o: {
   const { root = "/sys/fs/cgroup" } = o;
   let info: CgroupInfo | undefined;
   let isPending = true;
-  let loggedReason: string | undefined;
+  const tellProblem = createStateLog(
+    o.logger,
+    "the limits of the sandboxes' control group can't be set from here: together they may take all processes and memory of the host",
+  );
 
   async function apply(): Promise<void> {
-    if (info === undefined || nameOf(info, o.names) === undefined) return;
+    const controlGroup = info && nameOf(info, o.names);
+    if (info === undefined || controlGroup === undefined) return;
     try {
       isPending = !(await setLimits(root, info, o.names, o.totals));
-      loggedReason = undefined;
+      tellProblem(undefined);
     } catch (error) {
       isPending = false;
       const reason = messageOf(error);
-      if (reason !== loggedReason) {
-        o.logger.warn(
-          { reason, controlGroup: nameOf(info, o.names) },
-          "the limits of the sandboxes' control group can't be set from here: together they may take all processes and memory of the host",
-        );
-      }
-      loggedReason = reason;
+      tellProblem(reason, { reason, controlGroup });
     }
   }
 

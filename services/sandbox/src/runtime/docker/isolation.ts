@@ -2,7 +2,7 @@ import { access, readdir, readFile, writeFile } from "node:fs/promises";
 import { type Engine, type EngineInfo, readInfo } from "@sandgate/docker-engine/client";
 import { toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { Logger } from "@sandgate/kit/base/logging";
+import { createStateLog, type Logger } from "@sandgate/kit/base/logging";
 import { createControlGroup, type TotalLimits } from "./control-group.ts";
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
 import { createKernelLimits } from "./kernel-limits.ts";
@@ -54,17 +54,15 @@ export function createIsolation(o: {
   const controlGroup = createControlGroup(o);
   let verified: { at: number; host: EngineHost } | undefined;
   let running: Promise<EngineHost> | undefined;
-  let loggedReason: string | undefined;
+  const tellOwnNetworks = createStateLog(
+    o.logger,
+    "each workspace has networks of its own: the engine's resolver knows the neighbours of a sandbox",
+    { level: "info" },
+  );
 
   function hostOf(info: EngineInfo): EngineHost {
     const reason = resolverReason(info);
-    if (reason !== loggedReason && reason !== undefined) {
-      o.logger.info(
-        { reason },
-        "each workspace has networks of its own: the engine's resolver knows the neighbours of a sandbox",
-      );
-    }
-    loggedReason = reason;
+    tellOwnNetworks(reason);
     return { tellsNeighbours: reason !== undefined, cgroupParent: controlGroup.parentOf(info) };
   }
 

@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { join } from "node:path";
 import { messageOf } from "@sandgate/kit/base/domain-error";
-import type { Logger } from "@sandgate/kit/base/logging";
+import { createStateLog, type Logger } from "@sandgate/kit/base/logging";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 
 /** What the engine and the platform need for a running sandbox, at least (deploy/README.md, "How to size a host"). */
@@ -28,7 +28,10 @@ export interface KernelLimits {
 export function createKernelLimits(o: { maxConnections: number; logger: Logger; root?: string }): KernelLimits {
   const { root = "/proc/sys" } = o;
   const limits = Object.entries(limitsOf(totalmem(), o.maxConnections));
-  let logged = "";
+  const tellRefused = createStateLog(
+    o.logger,
+    "one sandbox can take all that the kernel has of some things, from this host and from other sandboxes: set these sysctls on the host, since they can't be set from here",
+  );
 
   return {
     async apply() {
@@ -42,14 +45,7 @@ export function createKernelLimits(o: { maxConnections: number; logger: Logger; 
           reason = messageOf(error);
         }
       }
-      const names = Object.keys(refused).join();
-      if (reason !== undefined && names !== logged) {
-        o.logger.warn(
-          { sysctls: refused, reason },
-          "one sandbox can take all that the kernel has of some things, from this host and from other sandboxes: set these sysctls on the host, since they can't be set from here",
-        );
-      }
-      logged = names;
+      tellRefused(Object.keys(refused).join() || undefined, { sysctls: refused, reason });
     },
   };
 }

@@ -1,7 +1,7 @@
 import { networkInterfaces } from "node:os";
 import { type Engine, inspectNetwork } from "@sandgate/docker-engine/client";
 import { messageOf } from "@sandgate/kit/base/domain-error";
-import type { Logger } from "@sandgate/kit/base/logging";
+import { createStateLog, type Logger } from "@sandgate/kit/base/logging";
 import { toNetwork } from "../isolation/ipv4-network.ts";
 import { runProgram } from "./programs.ts";
 
@@ -32,18 +32,15 @@ export type EndFlows = (address: string) => Promise<void>;
 export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFlows {
   // For each question the kernel goes through all of its connections, which takes a second where there are many.
   const shareNext = createSharedRuns<(address: string) => boolean>();
-  let loggedReason: string | undefined;
+  const tellProblem = createStateLog(
+    o.logger,
+    "a sandbox may inherit connections of one that had its address before: install the program conntrack, and run Sandgate as root",
+  );
 
   /** Whether it succeeded. */
   async function attempt(work: () => Promise<void>): Promise<boolean> {
     const reason = await work().then(() => undefined, messageOf);
-    if (reason !== undefined && reason !== loggedReason) {
-      o.logger.warn(
-        { reason },
-        "a sandbox may inherit connections of one that had its address before: install the program conntrack, and run Sandgate as root",
-      );
-    }
-    loggedReason = reason;
+    tellProblem(reason);
     return reason === undefined;
   }
 
