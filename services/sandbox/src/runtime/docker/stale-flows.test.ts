@@ -46,7 +46,8 @@ END
 test("ends the flows of addresses that neither a container nor the host has, and those of one that was free since", async ({
   folder,
 }) => {
-  const own = Object.values(networkInterfaces()).flatMap((all) => all?.map(({ address }) => address) ?? []);
+  // Interfaces of other tests come and go.
+  const own = networkInterfaces().lo?.map(({ address }) => address) ?? [];
   const { staleFlows, warn, readCalls } = await open(folder, ["198.18.0.2", "198.18.0.2", "198.18.0.3", ...own]);
   const endFlowsOf = await staleFlows.endUnused("n1");
   const ended = ["-L --orig-src 198.18.0.0/24", "-D --orig-src 198.18.0.2"];
@@ -58,17 +59,33 @@ test("ends the flows of addresses that neither a container nor the host has, and
   expect(warn).not.toHaveBeenCalled();
 });
 
-test("looks once for all that start at once, and first ends those of the lowest addresses", async ({ folder }) => {
+test("looks once for all that start at once, and ends those of as many addresses, the lowest", async ({ folder }) => {
   const sources = Array.from({ length: 20 }, (_, index) => `198.18.0.${120 - index}`);
   const { staleFlows, readCalls } = await open(folder, sources);
-  const [endFlowsOf] = await Promise.all(Array.from({ length: 12 }, () => staleFlows.endUnused("n1")));
-  const lowest = sources.toReversed().slice(0, 16);
-  const one = ["-L --orig-src 198.18.0.0/24", ...lowest.map((source) => `-D --orig-src ${source}`)];
-  expect(readCalls()).toEqual([...one, ...one]);
-  await endFlowsOf?.("198.18.0.116");
-  expect(readCalls()).toHaveLength(34);
-  await endFlowsOf?.("198.18.0.117");
-  expect(readCalls().at(-1)).toBe("-D --orig-src 198.18.0.117");
+  const [first, , , last] = await Promise.all(Array.from({ length: 4 }, () => staleFlows.endUnused("n1")));
+  const list = "-L --orig-src 198.18.0.0/24";
+  const [one, ...three] = [101, 102, 103, 104].map((host) => `-D --orig-src 198.18.0.${host}`);
+  expect(readCalls()).toEqual([list, one, list, ...three]);
+  await first?.("198.18.0.101");
+  await last?.("198.18.0.104");
+  expect(readCalls()).toHaveLength(6);
+  await last?.("198.18.0.105");
+  expect(readCalls().at(-1)).toBe("-D --orig-src 198.18.0.105");
+});
+
+test("leaves the address alone that was made free for a container which is still being started", async ({ folder }) => {
+  const { staleFlows, readCalls } = await open(folder, ["198.18.0.2", "198.18.0.4", "198.18.0.5"]);
+  const endFlowsOfFirst = await staleFlows.endUnused("n1");
+  const list = "-L --orig-src 198.18.0.0/24";
+  await staleFlows.endUnused("n1");
+  expect(readCalls()).toEqual([list, "-D --orig-src 198.18.0.2", list, "-D --orig-src 198.18.0.4"]);
+  await endFlowsOfFirst("198.18.0.2");
+  // It ended before anybody looked, and left some.
+  const endFlowsOfNext = await staleFlows.endUnused("n1");
+  expect(readCalls().at(-1)).toBe("-D --orig-src 198.18.0.2");
+  // The start that it was made free for has failed.
+  await endFlowsOfNext("198.18.0.4");
+  expect(readCalls().at(-1)).toBe("-D --orig-src 198.18.0.4");
 });
 
 test("warns once where conntrack is missing", async ({ folder }) => {

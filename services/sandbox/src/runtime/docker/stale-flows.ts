@@ -6,8 +6,6 @@ import { toNetwork } from "../isolation/ipv4-network.ts";
 import { runProgram } from "./programs.ts";
 
 const timeoutMs = 10_000;
-/** The engine gives a container the lowest address that is free: one of these, where some are started at once. */
-const nextAddresses = 16;
 const missingStatus = 127;
 /** conntrack ends with status 1 when there was nothing to delete, too. */
 const nothingDeleted = /\b0 flow entries have been deleted/;
@@ -19,8 +17,8 @@ const nothingDeleted = /\b0 flow entries have been deleted/;
  */
 export interface StaleFlows {
   /**
-   * Ends those of the addresses of a network that its next containers get, before one is started on it. Throws the
-   * engine's error.
+   * Ends those of the address of a network that its next container is likely to get, before one is started on it. Throws
+   * the engine's error.
    */
   endUnused(networkName: string): Promise<EndFlows>;
 }
@@ -31,10 +29,12 @@ export type EndFlows = (address: string) => Promise<void>;
 /** Where the program conntrack is missing or fails, this is warned of once, and nothing is ended. */
 export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFlows {
   // For each question the kernel goes through all of its connections, which takes a second where there are many.
-  const shareNext = createSharedRuns<(address: string) => boolean>();
+  const shareNext = createSharedRuns(endNext);
+  /** Addresses that were made free for a container which may have its own by now, or will. */
+  const expected = new Set<string>();
   const tellProblem = createStateLog(
     o.logger,
-    "a sandbox may inherit connections of one that had its address before: install the program conntrack, and run Sandgate as root",
+    "a sandbox may inherit connections of one that had its address before: the program conntrack can't end them",
   );
 
   /** Whether it succeeded. */
@@ -44,10 +44,13 @@ export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFl
     return reason === undefined;
   }
 
-  /** Ends those of the addresses that are given out next; returns whether an address may still have some. */
-  async function endNext(networkName: string): Promise<(address: string) => boolean> {
+  /**
+   * Ends those of the addresses that so many starts are given: the engine takes the lowest. Returns whether an address may
+   * still have some.
+   */
+  async function endNext(networkName: string, starts: number): Promise<(address: string) => boolean> {
     const subnet = (await inspectNetwork(o.engine, networkName)).IPAM?.Config?.[0]?.Subnet;
-    let used = new Set<string | undefined>();
+    let used = new Set<string>();
     // By which readiness is probed.
     const own = new Set(Object.values(networkInterfaces()).flatMap((all) => all?.map(({ address }) => address)));
     const left = new Set<string>();
@@ -55,19 +58,25 @@ export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFl
       const sources = subnet === undefined ? [] : [...(await listSources(subnet))];
       // After the list: what a container has opened meanwhile is its own.
       const { Containers: containers } = await inspectNetwork(o.engine, networkName);
-      used = new Set(Object.values(containers ?? {}).map(({ IPv4Address: address }) => address.split("/")[0]));
+      used = new Set(Object.values(containers ?? {}).map(({ IPv4Address: address }) => address.replace(/\/.*/, "")));
+      for (const address of used) expected.delete(address);
       const free = sources.filter((source) => !used.has(source) && !own.has(source));
       const order = free.toSorted((a, b) => toNetwork(`${a}/32`).first - toNetwork(`${b}/32`).first);
-      for (const source of order.slice(nextAddresses)) left.add(source);
-      for (const source of order.slice(0, nextAddresses)) await endFrom(source);
+      const next = order.filter((source) => !expected.has(source)).slice(0, starts);
+      for (const source of free) if (!next.includes(source)) left.add(source);
+      for (const source of next) {
+        expected.add(source);
+        await endFrom(source);
+      }
     });
     return (address) => !areEnded || used.has(address) || left.has(address);
   }
 
   return {
     async endUnused(networkName) {
-      const mayHaveSome = await shareNext(networkName, endNext);
+      const mayHaveSome = await shareNext(networkName);
       return async (address) => {
+        expected.delete(address);
         // It may have connections of its own by now, which end as well.
         if (mayHaveSome(address)) await attempt(() => endFrom(address));
       };
@@ -77,13 +86,13 @@ export function createStaleFlows(o: { engine: Engine; logger: Logger }): StaleFl
 
 /**
  * Makes what runs the work of a key once at a time. All that come while it runs share the next run, which begins after
- * they came.
+ * they came and is told how many they are.
  */
-function createSharedRuns<T>(): (key: string, work: (key: string) => Promise<T>) => Promise<T> {
-  const runs = new Map<string, { current: Promise<T>; next: Promise<T> | undefined }>();
+function createSharedRuns<T>(work: (key: string, callers: number) => Promise<T>): (key: string) => Promise<T> {
+  const runs = new Map<string, { current: Promise<T>; next: Promise<T> | undefined; waiting: number }>();
 
-  function begin(key: string, work: (key: string) => Promise<T>): Promise<T> {
-    const run = { current: work(key), next: undefined };
+  function begin(key: string, callers: number): Promise<T> {
+    const run = { current: work(key, callers), next: undefined, waiting: 0 };
     runs.set(key, run);
     const end = () => {
       if (run.next === undefined) runs.delete(key);
@@ -92,10 +101,11 @@ function createSharedRuns<T>(): (key: string, work: (key: string) => Promise<T>)
     return run.current;
   }
 
-  return (key, work) => {
+  return (key) => {
     const run = runs.get(key);
-    if (run === undefined) return begin(key, work);
-    const beginNext = () => begin(key, work);
+    if (run === undefined) return begin(key, 1);
+    run.waiting += 1;
+    const beginNext = () => begin(key, run.waiting);
     run.next ??= run.current.then(beginNext, beginNext);
     return run.next;
   };
