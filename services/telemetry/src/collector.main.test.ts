@@ -60,6 +60,9 @@ test("the collector is a process that needs telemetry alone, and goes on when th
     await until(async () => expect(await stateOf()).toEqual({ ready: true, dependencies }));
     let host = await serve();
     await until(async () => expect(await readLines()).toEqual(["first"]));
+    // Nothing is there to be asked for figures.
+    const pods = expect.stringMatching(/^the kubelet's figures can't be had: .*token/);
+    await until(async () => expect(await stateOf()).toMatchObject({ ready: true, dependencies: { pods } }));
     await host.close();
     await write("second");
     host = await serve();

@@ -60,7 +60,7 @@ export function createEngineCollection(o: {
     const shards = o.openShards();
     const collector = startCollector({ containers, client, shards, logger, metrics });
     const unwatch = onListingRequest(bus, (sandboxId) => collector.poll(sandboxId));
-    state = () => containers.problem?.() ?? collector.state();
+    state = () => collector.state();
     stop = async () => {
       unwatch();
       // Another replica may begin while this one stores its last batches: cursors keep each from storing the other's.

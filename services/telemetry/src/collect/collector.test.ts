@@ -50,3 +50,30 @@ test("of many containers that a start finds a few are read at once, and a new on
   expect(followed?.values[0]?.value).toBe(count + 1);
   void collector.stop();
 });
+
+test("its state tells both that the engine can't be read and what else the source lacks", async () => {
+  let isAway = true;
+  let problem: string | undefined = "a right is missing";
+  const containers: ContainerSource = {
+    async list() {
+      if (isAway) throw new Error("the engine is away");
+      return [];
+    },
+    inspect: async () => undefined,
+    async *watch(signal) {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    },
+    async *readLogs() {},
+    openSampler: () => async () => undefined,
+    problem: () => problem,
+  };
+  const client: IngestClient = { ingestTelemetry: () => new Promise(() => {}) };
+  const logger = createLogger({ service: "telemetry", level: "silent" });
+  const collector = startCollector({ containers, client, shards: allShards, logger, metrics: createMetrics() });
+  await until(() => expect(collector.state()).toBe("the engine is away; a right is missing"));
+  isAway = false;
+  await until(() => expect(collector.state()).toBe("a right is missing"));
+  problem = undefined;
+  expect(collector.state()).toBe("ok");
+  await collector.stop();
+});

@@ -29,7 +29,7 @@ const maxWaitingBytes = 64 * mebibyte;
 export interface Collector {
   /** Lists the sandbox's containers now, if the sandbox is this replica's. */
   poll(sandboxId: string): void;
-  /** "ok", or why the engine can't be read. */
+  /** "ok", or why the engine can't be read and what else keeps logs or samples from being read. */
   state(): string;
   /** Stops every reader. What was not stored is read again next time. */
   stop(): Promise<void>;
@@ -52,7 +52,8 @@ export function startCollector(o: {
   const stopping = new AbortController();
   const { signal } = stopping;
   const readers = new Map<string, ContainerReader>();
-  let state = "ok";
+  /** Why the engine can't be read. */
+  let failure: string | undefined;
   // Read once: the clock may be set later, and slots go on as they were.
   const startedMs = Date.now() - performance.now();
 
@@ -74,7 +75,7 @@ export function startCollector(o: {
     ingestLimits: { logs: pLimit(maxBatches.logs), metrics: pLimit(maxBatches.metrics) },
     sampleMs,
     budget: createMemoryBudget(maxWaitingBytes),
-    isEngineReadable: () => state === "ok",
+    isEngineReadable: () => failure === undefined,
     onLines: (count) => lines.inc(count),
     logger,
     now: () => startedMs + performance.now(),
@@ -148,7 +149,7 @@ export function startCollector(o: {
     try {
       await Promise.race([readEvents(over), listPeriodically(over, markHealthy)]);
     } catch (error) {
-      state = messageOf(error);
+      failure = messageOf(error);
       throw error;
     } finally {
       failed.abort();
@@ -166,7 +167,7 @@ export function startCollector(o: {
   async function listPeriodically(over: AbortSignal, markHealthy: () => void): Promise<void> {
     for (;;) {
       await list();
-      state = "ok";
+      failure = undefined;
       await delay(listMs, undefined, { signal: over });
       // The events were readable for as long, or the race would be over.
       markHealthy();
@@ -185,7 +186,7 @@ export function startCollector(o: {
     poll(sandboxId) {
       if (shards.owns(sandboxId)) listSoon(sandboxId);
     },
-    state: () => state,
+    state: () => [failure, containers.problem?.()].filter((each) => each !== undefined).join("; ") || "ok",
     async stop() {
       stopping.abort();
       await Promise.all([watching.stop(), ...[...readers.values()].map(({ done }) => done)]);

@@ -17,7 +17,7 @@ const maxBatches = { logs: 4, metrics: 8 };
 
 /** Collects the logs and samples of the sandboxes of one node. */
 export interface NodeCollector {
-  /** "ok", or why the node's logs can't be read. */
+  /** "ok", or why the node's logs or figures can't be read. */
   state(): string;
   /** Stops every reader. What was not stored is read again next time. */
   stop(): Promise<void>;

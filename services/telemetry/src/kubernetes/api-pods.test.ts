@@ -34,6 +34,8 @@ const test = baseTest.extend("open", async ({ folder }, { onCleanup }) => {
   const pages: object[][] = [[]];
   const found = new Map<string, object>();
   const watches: ServerResponse[] = [];
+  /** Paths that the account has no right to. */
+  const forbidden = new Set<string>();
   const server = createServer(({ url = "" }, response) => {
     const { pathname, searchParams } = new URL(url, "http://localhost");
     if (searchParams.has("watch")) {
@@ -43,7 +45,8 @@ const test = baseTest.extend("open", async ({ folder }, { onCleanup }) => {
     const page = Number(searchParams.get("continue") ?? 0);
     const next = page + 1 < pages.length ? { continue: String(page + 1) } : {};
     const answer = pathname === podsPath ? { metadata: next, items: pages[page] } : found.get(pathname);
-    response.writeHead(answer ? 200 : 404, { "content-type": "application/json" });
+    const status = forbidden.has(pathname) ? 403 : answer ? 200 : 404;
+    response.writeHead(status, { "content-type": "application/json" });
     response.end(JSON.stringify(answer ?? { message: "not found" }));
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -66,7 +69,7 @@ const test = baseTest.extend("open", async ({ folder }, { onCleanup }) => {
     logger: createLogger({ service: "telemetry", level: "silent" }),
     metrics: createMetrics(),
   });
-  return { source, pages, found, watches, signal: new AbortController().signal };
+  return { source, pages, found, watches, forbidden, signal: new AbortController().signal };
 });
 
 test("lists all pods of the installation, page by page, with what their containers are at", async ({ open }) => {
@@ -127,4 +130,24 @@ test("a container without a log, or that is gone, has no lines", async ({ open }
     for await (const block of source.readLogs(each, "", { follow: true, signal })) blocks.push(block);
     expect(blocks).toEqual([]);
   }
+});
+
+test("the right to figures may be left out, and the right to logs is missed until it is there", async ({ open }) => {
+  const { source, pages, found, forbidden, signal } = open;
+  pages.splice(0, 1, [podOf(1, running)]);
+  const [container] = await source.list({ signal });
+  if (!container) throw new Error("nothing is listed");
+  const logPath = `${podsPath}/sandgate-s1/log`;
+  found.set(logPath, {});
+  forbidden.add(logPath).add("/api/v1/nodes/n1/proxy/metrics/resource");
+  expect(await source.openSampler(container.id)(signal)).toBeUndefined();
+  expect(source.problem?.()).toBeUndefined();
+  const read = async () => {
+    for await (const _ of source.readLogs(container, "", { follow: false, signal }));
+  };
+  await read();
+  expect(source.problem?.()).toBe("the API server forbids: get pods/log");
+  forbidden.delete(logPath);
+  await read();
+  expect(source.problem?.()).toBeUndefined();
 });

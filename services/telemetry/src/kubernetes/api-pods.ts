@@ -14,6 +14,8 @@ const watchSeconds = 300;
 /** How long the kubelet's figures may take. */
 const figuresTimeoutMs = 10_000;
 const tick = 1_000;
+/** Logs are always wanted; a platform may leave the right to figures out. */
+const rights = { logs: "get pods/log", figures: "get nodes/proxy" };
 
 interface Pod extends Container {
   namespace: string;
@@ -55,9 +57,7 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
     return answered;
   }
 
-  const figures = createFigures(o.metrics, (path, signal) =>
-    unlessForbidden("get nodes/proxy", api.openText(path, {}, signal)),
-  );
+  const figures = createFigures(o, (path, signal) => unlessForbidden(rights.figures, api.openText(path, {}, signal)));
 
   function remember(raw: RawPod): Pod | undefined {
     const pod = toPod(raw, installationId);
@@ -160,7 +160,7 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
       const pod = pods.get(id);
       if (!pod) return;
       const path = `${podsOf(pod.namespace)}/${pod.name}/log`;
-      const open: OpenLog = (query, signal) => unlessForbidden("get pods/log", api.openText(path, query, signal));
+      const open: OpenLog = (query, signal) => unlessForbidden(rights.logs, api.openText(path, query, signal));
       yield* readApiLog(open, cursor, o);
     },
     openSampler: (containerId) => async (signal) => {
@@ -169,7 +169,7 @@ export function openApiPods(o: ApiPodsOptions): ContainerSource {
       const { namespace, name, nodeName } = pod;
       return figures.of(nodeName).find({ namespace, pod: name, container: containerName }, signal);
     },
-    problem: () => (missing.size > 0 ? `the API server forbids: ${[...missing].join(", ")}` : undefined),
+    problem: () => (missing.has(rights.logs) ? `the API server forbids: ${rights.logs}` : undefined),
   };
 }
 
@@ -205,7 +205,7 @@ function stateOf(status: RawPod["status"]): Container["state"] {
  * @param open resolves with what a path answers; undefined: it is forbidden
  */
 function createFigures(
-  metrics: Metrics,
+  { logger, metrics }: Pick<ApiPodsOptions, "logger" | "metrics">,
   open: (path: string, signal: AbortSignal) => Promise<AsyncIterable<Buffer> | undefined>,
 ) {
   const count = countSamples(metrics, "api-server");
@@ -225,7 +225,8 @@ function createFigures(
 
   return {
     of(nodeName: string): KubeletSamples {
-      const known = nodes.get(nodeName) ?? createSamples(() => ask(nodeName), count);
+      const known =
+        nodes.get(nodeName) ?? createSamples({ ask: () => ask(nodeName), count, logger: logger.child({ nodeName }) });
       nodes.set(nodeName, known);
       return known;
     },

@@ -98,10 +98,12 @@ test("the kubelet is asked with the token of the moment, once for many container
     await expect(samples.find(container, signal)).rejects.toThrow("answered 403");
   }
   expect([warned.mock.calls.length, informed.mock.calls.length]).toEqual([1, 0]);
+  expect(samples.problem()).toBe("the kubelet's figures can't be had: the kubelet answered 403 for /metrics/resource");
   isAllowed = true;
   clock.mockReturnValue(startMs + 7_500);
   expect(await samples.find(container, signal)).toMatchObject({ cpuSeconds: 0.012345 });
   expect([warned.mock.calls.length, informed.mock.calls.length]).toEqual([1, 1]);
+  expect(samples.problem()).toBeUndefined();
   clock.mockRestore();
   isAllowed = false;
   expect(asked).toEqual(["/metrics/resource Bearer first", ...Array(3).fill("/metrics/resource Bearer second")]);

@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { Agent, request } from "node:https";
-import type { Logger } from "@sandgate/kit/base/logging";
+import { messageOf } from "@sandgate/kit/base/domain-error";
+import { createStateLog, type Logger } from "@sandgate/kit/base/logging";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { fromMillis, type MetricRow } from "../domain/rows.ts";
@@ -25,6 +26,8 @@ export interface KubeletOptions {
 export interface KubeletSamples {
   /** Undefined while the container has just started, or once it has ended. Throws when the kubelet can't be asked. */
   find(container: ContainerName, signal: AbortSignal): Promise<MetricRow | undefined>;
+  /** Why the kubelet couldn't be asked the last time; undefined: it could. */
+  problem(): string | undefined;
 }
 
 export interface ContainerName {
@@ -33,7 +36,7 @@ export interface ContainerName {
   container: string;
 }
 
-/** The figures of this node's containers, from its kubelet. Logs once when these can't be read, and once when they can again. */
+/** The figures of this node's containers, from its kubelet. */
 export function openKubeletSamples(o: KubeletOptions & { logger: Logger; metrics: Metrics }): KubeletSamples {
   const agent = new Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: o.caFile !== undefined });
 
@@ -62,21 +65,7 @@ export function openKubeletSamples(o: KubeletOptions & { logger: Logger; metrics
     });
   }
 
-  let isFailing = false;
-  async function askAndTell(): Promise<string> {
-    try {
-      const text = await ask();
-      if (isFailing) o.logger.info("the kubelet gives figures again");
-      isFailing = false;
-      return text;
-    } catch (error) {
-      if (!isFailing) o.logger.warn({ err: error }, "the kubelet's figures can't be had; will retry");
-      isFailing = true;
-      throw error;
-    }
-  }
-
-  return createSamples(askAndTell, countSamples(o.metrics, "kubelet"));
+  return createSamples({ ask, count: countSamples(o.metrics, "kubelet"), logger: o.logger });
 }
 
 /** Returns what counts a sample from there. */
@@ -89,20 +78,50 @@ export function countSamples(metrics: Metrics, source: string): () => void {
   return () => samples.inc({ source });
 }
 
-/** The figures of a node's containers, where `ask` gets them all in the Prometheus text format. */
-export function createSamples(ask: () => Promise<string>, count: () => void): KubeletSamples {
+/**
+ * The figures of a node's containers, where `ask` gets them all in the Prometheus text format. Logs once when that fails,
+ * and once when it succeeds again.
+ */
+export function createSamples({
+  ask,
+  count,
+  logger,
+}: {
+  ask(): Promise<string>;
+  count(): void;
+  logger: Logger;
+}): KubeletSamples {
+  const tellProblem = createStateLog(logger, "the kubelet's figures can't be had; will retry", {
+    over: "the kubelet gives figures again",
+  });
+  let problem: string | undefined;
+
+  async function read(): Promise<Map<string, MetricRow>> {
+    try {
+      const found = parseSamples(await ask());
+      problem = undefined;
+      tellProblem(undefined);
+      return found;
+    } catch (error) {
+      problem = `the kubelet's figures can't be had: ${messageOf(error)}`;
+      tellProblem(problem, { err: error });
+      throw error;
+    }
+  }
+
   let asked: { atMs: number; found: Promise<Map<string, MetricRow>> } | undefined;
   return {
     async find(container, signal) {
       const nowMs = performance.now();
       if (!asked || nowMs - asked.atMs > maxAgeMs) {
-        asked = { atMs: nowMs, found: ask().then(parseSamples) };
+        asked = { atMs: nowMs, found: read() };
       }
       const row = (await asked.found).get(keyOf(container));
       signal.throwIfAborted();
       if (row) count();
       return row;
     },
+    problem: () => problem,
   };
 }
 

@@ -14,6 +14,7 @@ const { signal } = new AbortController();
 /** The pods of a node, by the folders of their logs, and a kubelet that has figures of all. */
 function openNode(folder: string) {
   const sampled: ContainerName[] = [];
+  let problem: string | undefined;
   const source = openPodSource({
     folder,
     namespace: "sandboxes",
@@ -22,12 +23,16 @@ function openNode(folder: string) {
         sampled.push(container);
         return { timeNs: 1n, cpuSeconds: 2, memoryBytes: 3 };
       },
+      problem: () => problem,
     },
     logger,
   });
   return {
     source,
     sampled,
+    fail(why: string) {
+      problem = why;
+    },
     async addPod(o: { namespace?: string; sandboxId?: string; hasRun?: boolean } = {}) {
       const [uid, sandboxId] = [newId(), o.sandboxId ?? newId()];
       const pod = join(folder, `${o.namespace ?? "sandboxes"}_sandgate-${sandboxId}_${uid}`);
@@ -123,4 +128,16 @@ test("has samples of its pods until they have ended", async ({ folder }) => {
   expect(await sample(signal)).toBeUndefined();
   expect(sampled).toHaveLength(1);
   expect(await source.openSampler(newId())(signal)).toBeUndefined();
+});
+
+test("that the kubelet has no figures is a problem for as long as a sandbox runs", async ({ folder }) => {
+  const { source, addPod, fail } = openNode(folder);
+  fail("it refuses");
+  const pod = await addPod();
+  await addPod({ hasRun: false });
+  expect(source.problem?.()).toBeUndefined();
+  await source.list({ signal });
+  expect(source.problem?.()).toBe("it refuses");
+  await source.markEnded(pod.sandboxId);
+  expect(source.problem?.()).toBeUndefined();
 });

@@ -111,9 +111,19 @@ export function openPodSource(o: {
       for (const { ended } of found) ended.abort();
       return found.length > 0;
     },
+    problem() {
+      // Nobody asks for figures when no sandbox runs, so that the last failure says nothing of now.
+      const isAsked = [...pods.values()].some((pod) => stateOf(pod) === "running");
+      return isAsked ? o.samples.problem() : undefined;
+    },
   };
 }
 
-function toContainer({ uid, sandboxId, ran, ended }: Pod): Container {
-  return { id: uid, sandboxId, state: !ran ? "created" : ended.signal.aborted ? "ended" : "running" };
+function toContainer(pod: Pod): Container {
+  return { id: pod.uid, sandboxId: pod.sandboxId, state: stateOf(pod) };
+}
+
+function stateOf({ ran, ended }: Pod): Container["state"] {
+  if (!ran) return "created";
+  return ended.signal.aborted ? "ended" : "running";
 }
