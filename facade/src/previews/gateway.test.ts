@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, request, type Server } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -124,6 +125,23 @@ test("a connection ends with an answer, though the server keeps it open", async 
   const connections = promisify(server.getConnections.bind(server));
   await expect.poll(() => connections()).toBe(0);
 });
+
+test.runIf(process.platform === "linux")(
+  "a client that vanishes is noticed, since its connection is probed",
+  async () => {
+    const socket = connect(port, "127.0.0.1");
+    await once(socket, "connect");
+    const hex = (value: number | undefined) => value?.toString(16).toUpperCase().padStart(4, "0");
+    // Local and remote port, state, queues, and the timer that runs: 02 is that of probes.
+    const probed = new RegExp(`:${hex(port)} \\w+:${hex(socket.localPort)} \\w+ \\w+:\\w+ 02:`);
+    const connections = async () => {
+      const lists = ["tcp", "tcp6"].map((list) => readFile(`/proc/net/${list}`, "utf8").catch(() => ""));
+      return (await Promise.all(lists)).join("");
+    };
+    await expect.poll(connections).toMatch(probed);
+    socket.destroy();
+  },
+);
 
 test("a preview is gone a second after its creator's membership", async () => {
   expect((await get("/")).status).toBe(200);

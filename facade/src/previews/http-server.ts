@@ -8,6 +8,8 @@ import type { PreviewServer } from "./server.ts";
 export const receiveTimeoutMs = 60_000;
 /** How long a client's connection without a request stays open. */
 const idleMs = 72_000;
+/** After how long a silent connection is probed, whose client may have vanished without ending it. */
+const probeMs = 60_000;
 
 /** A server whose requests on hosts of previews reach the previews alone, and all others the API alone. */
 export function openHttpServer(o: {
@@ -27,6 +29,8 @@ export function openHttpServer(o: {
       headersTimeout: receiveTimeoutMs,
       requestTimeout: 0,
       keepAliveTimeout: idleMs,
+      keepAlive: true,
+      keepAliveInitialDelay: probeMs,
       shouldUpgradeCallback: (request) =>
         !unanswered.get(request.socket) &&
         (previews.isPreview(request) ? isWebSocketRequest(request) : upgrades.isUpgrade(request)),

@@ -484,6 +484,20 @@ describe("a WebSocket", () => {
     await expect.poll(() => [...server.sockets].every(({ destroyed }) => destroyed)).toBe(true);
   });
 
+  test.each([
+    ["nothing more", "", ""],
+    ["bytes beside its request", "early", ""],
+    ["nothing more, and gets a refusal that doesn't end", "", "HTTP/1.1 200 OK\r\n\r\nfirst"],
+  ])("whose client leaves before it is open ends on both sides; it has sent %s", async (_, early, refusal) => {
+    const server = await answering(refusal);
+    const client = connect((await openProxy(server.port)).port, "127.0.0.1");
+    client.write(`${ask}${early}`);
+    if (refusal) await once(client, "data");
+    else await expect.poll(() => server.received.join("")).toContain("GET /socket");
+    client.end();
+    await expect.poll(() => [...server.sockets].every(({ destroyed }) => destroyed)).toBe(true);
+  });
+
   test("is cut by the signal, on both sides", async () => {
     const end = new AbortController();
     const server = await answering(accepted);

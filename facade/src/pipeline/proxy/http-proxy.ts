@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import { type Duplex, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { largeBytes } from "../limits/joined-bytes.ts";
+import { JoinedBytes, largeBytes } from "../limits/joined-bytes.ts";
 import { receiveWithoutLimit } from "../limits/receive-limit.ts";
 import { linger } from "../live/bodies.ts";
 import type { PooledOptions } from "./agent.ts";
@@ -11,6 +11,8 @@ import { type Forwarded, toClient, toServer } from "./headers.ts";
 
 /** How long the other side of a WebSocket's connection may take to end once one has. */
 const closeMs = 5_000;
+/** What a client may send before its WebSocket is open. More waits in its connection, and then its leaving isn't seen. */
+const maxEarlyBytes = 64 * 1024;
 
 /** What may be sent again when the connection broke before an answer (RFC 9110, 9.2.2). */
 const repeatable = new Set(["GET", "HEAD", "OPTIONS"]);
@@ -62,8 +64,9 @@ export async function proxyRequest(raw: IncomingMessage, response: ServerRespons
  * @param response is assigned to the request's socket
  */
 export async function proxyUpgrade(raw: IncomingMessage, response: ServerResponse, target: ProxyTarget): Promise<void> {
-  const { answer, rest } = await send(raw, response, target, true);
   const { socket } = raw;
+  const giveBack = readEarly(socket);
+  const { answer, rest } = await send(raw, response, target, true);
   if (!rest) {
     // The connection can't take another request.
     await sendAnswer(raw, response, { ...target, added: [...target.added, "Connection", "close"] }, answer);
@@ -83,7 +86,27 @@ export async function proxyUpgrade(raw: IncomingMessage, response: ServerRespons
   target.onAnswer?.();
   response.statusCode = 101;
   socket.write(`HTTP/1.1 101 Switching Protocols\r\n${linesOf(headers)}\r\n`, "latin1");
+  giveBack();
   await joinSockets(socket, rest, target.signal);
+}
+
+/**
+ * Reads what a client sends before its WebSocket is open, since its end is seen by reading alone: its connection is
+ * destroyed then. Returns what stops that and leaves the bytes to the next reader.
+ */
+function readEarly(socket: Socket): () => void {
+  const early = new JoinedBytes();
+  const keep = (chunk: Buffer) => {
+    early.add(chunk);
+    if (early.length > maxEarlyBytes) socket.pause();
+  };
+  const leave = () => void socket.destroy();
+  socket.on("data", keep).once("end", leave);
+  if (socket.readableEnded) leave();
+  return () => {
+    socket.off("data", keep).off("end", leave).pause();
+    if (early.length > 0) socket.unshift(early.take());
+  };
 }
 
 interface Answered {

@@ -1,10 +1,11 @@
 import { once } from "node:events";
 import { connect } from "node:net";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { apiToken, openTestPlatform, type TestPlatform, workspaceId } from "../../test-platform.ts";
 
 let platform: TestPlatform;
 let port: number;
+let arrived: PromiseWithResolvers<void>;
 let left: PromiseWithResolvers<void>;
 
 const part = <P>(value: P) => ({ part: value });
@@ -13,7 +14,7 @@ beforeAll(async () => {
   platform = await openTestPlatform({
     handlers: {
       ports: {
-        /** A server that answers with the first line of a request; for /begun with the begin of an answer. */
+        /** A server that answers with the first line of a request; for /begun with the begin of an answer, for /silent with nothing. */
         async *connectPort(requests, { signal }) {
           yield part({ case: "connected" as const, value: true });
           let head = "";
@@ -22,6 +23,12 @@ beforeAll(async () => {
             if (head.includes("\r\n\r\n")) break;
           }
           const [line = ""] = head.split("\r\n");
+          arrived.resolve();
+          if (line.includes("/silent")) {
+            await once(signal, "abort");
+            left.resolve();
+            return;
+          }
           const isWhole = !line.includes("/begun");
           const answer = `HTTP/1.1 200 OK\r\nContent-Length: ${isWhole ? line.length : 1000}\r\n\r\n${line}`;
           yield part({ case: "data" as const, value: Buffer.from(answer) });
@@ -35,11 +42,17 @@ beforeAll(async () => {
 });
 afterAll(() => platform.close());
 
+const own = [`Authorization: Bearer ${apiToken}`, `X-Workspace-Id: ${workspaceId}`, "Host: api.test"];
+
+beforeEach(() => {
+  arrived = Promise.withResolvers();
+  left = Promise.withResolvers();
+});
+
 /** Sends a request, then more once something of its answer has come, and returns all that comes after the header. */
 async function exchange(target: string, headers: readonly string[], body = "", more = ""): Promise<string> {
   left = Promise.withResolvers();
   const socket = connect(port, "127.0.0.1").on("error", () => {});
-  const own = [`Authorization: Bearer ${apiToken}`, `X-Workspace-Id: ${workspaceId}`, "Host: api.test"];
   socket.write(`POST ${target} HTTP/1.1\r\n${[...own, ...headers].join("\r\n")}\r\n\r\n${body}`);
   let text = "";
   socket.on("data", (chunk) => {
@@ -63,4 +76,13 @@ test("bytes that can't be read break off an answer that has begun", async () => 
   const target = "/sandboxes/box/ports/80/http/begun";
   const received = await exchange(target, ["Transfer-Encoding: chunked"], "3\r\nabc\r\n", "no chunk\r\n");
   expect(received).toBe("POST /begun HTTP/1.1");
+});
+
+test("a client that leaves before its WebSocket is open leaves the server, too", async () => {
+  const socket = connect(port, "127.0.0.1").on("error", () => {});
+  const headers = [...own, "Connection: Upgrade", "Upgrade: websocket"];
+  socket.write(`GET /sandboxes/box/ports/80/http/silent HTTP/1.1\r\n${headers.join("\r\n")}\r\n\r\n`);
+  await arrived.promise;
+  socket.end();
+  await left.promise;
 });
