@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { createLogger } from "@sandgate/kit/base/logging";
+import { hourMs } from "@sandgate/kit/base/time";
 import { IngestTelemetryResponseSchema, SourceKind } from "@sandgate/proto/telemetry/v1/telemetry";
 import { until } from "@sandgate/test-support/until";
 import pLimit from "p-limit";
@@ -30,9 +31,9 @@ describe("the slots of samples", () => {
 });
 
 /** What readers of one container bring into a store, by a clock that the test holds. */
-function collectSamples(o: { sampleMs: number; now(): number }) {
+function collectSamples(o: { sampleMs: number; now(): number; hasFigures?: boolean }) {
   let cursor = "0";
-  const counts = { opened: 0, taken: 0 };
+  const counts = { opened: 0, taken: 0, empty: 0 };
   const stored: number[] = [];
   const start = () => {
     const stopping = new AbortController();
@@ -46,6 +47,7 @@ function collectSamples(o: { sampleMs: number; now(): number }) {
           async *readLogs() {},
           openSampler: () => async () => {
             counts.taken += 1;
+            if (o.hasFigures === false) return undefined;
             return { timeNs: BigInt(Math.round(o.now() * 1e6)), cpuSeconds: o.now(), memoryBytes: 1 };
           },
         },
@@ -56,6 +58,7 @@ function collectSamples(o: { sampleMs: number; now(): number }) {
             if (fromCursor === undefined) counts.opened += 1;
             const accepted = fromCursor === cursor;
             if (accepted) cursor = toCursor;
+            if (accepted && metrics.length === 0) counts.empty += 1;
             if (accepted) stored.push(...metrics.map(({ cpuUsage }) => cpuUsage ?? 0));
             return create(IngestTelemetryResponseSchema, { accepted, storedCursor: cursor });
           },
@@ -109,6 +112,28 @@ test("a slot yields one sample when another replica takes the container over, an
   second.reader.sample();
   await until(() => expect(stored).toEqual([1_000_000_100, 1_000_000_600, 1_000_000_601]));
   await second.stop();
+});
+
+test("a container without figures stores an empty batch each hour, so that its sandbox's record stays while it lives", async () => {
+  const sampleMs = 100;
+  let now = 1_000_000_000;
+  const { start, counts } = collectSamples({ sampleMs, now: () => now, hasFigures: false });
+  const { stop } = start();
+  const pass = async (ms: number) => {
+    const { taken } = counts;
+    now += ms;
+    await until(() => expect(counts.taken).toBeGreaterThan(taken));
+  };
+  await until(() => expect(counts.taken).toBe(1));
+  await pass(hourMs - 2 * sampleMs);
+  await pass(sampleMs);
+  expect(counts.empty).toBe(0);
+  await pass(sampleMs);
+  await until(() => expect(counts.empty).toBe(1));
+  await pass(hourMs - sampleMs);
+  await pass(sampleMs);
+  await until(() => expect(counts.empty).toBe(2));
+  await stop();
 });
 
 test("samples go on when the clock is set back", async () => {

@@ -2,9 +2,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import { crc32 } from "node:zlib";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { hourMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { LimitFunction } from "p-limit";
 import type { ChunkKind } from "../domain/chunks.ts";
+import type { MetricRow } from "../domain/rows.ts";
 import { createBatcher } from "./batches.ts";
 import type { Container, ContainerSource } from "./container-source.ts";
 import type { MemoryBudget } from "./memory-budget.ts";
@@ -16,6 +18,11 @@ const finalReadMs = 2_000;
 const retry: Backoff = { firstMs: 100, lastMs: 5_000 };
 /** Slots of samples begin at multiples of this. */
 const slotStepMs = 250;
+/**
+ * After so long without a sample an empty batch is stored. A sandbox that is silent for the retention, of a day or more,
+ * would otherwise lose its record, and with it the positions in its logs.
+ */
+const keepMs = hourMs;
 /** Failures in a row, over some 5 s, after which a log counts as stuck. */
 const stuckAfter = 7;
 
@@ -177,14 +184,16 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, demand: Sa
   // An engine that measures at times of its own may give one sample twice, also after a restart of this process. One
   // from before the last is of a clock that was set back.
   let lastNs = BigInt(writer.cursor);
-  const stored = createSampleQueue(async (rows, cursor) => {
+  const store = async (rows: readonly MetricRow[], cursor: string) => {
     try {
       await writer.write({ metrics: rows }, cursor, false);
     } catch (error) {
       // The writer has the stored cursor now. These samples are another replica's too.
       if (!(error instanceof CursorMoved)) throw error;
     }
-  });
+  };
+  const stored = createSampleQueue(store);
+  let keptMs = now();
   for (;;) {
     // In an earlier slot the clock was set back.
     await demand.wait(() => (slots.at(now()) === slot ? slots.startOf(slot + 1) - now() : 0), over);
@@ -196,12 +205,18 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, demand: Sa
       const row = await sample(signal);
       if (row && row.timeNs !== lastNs) {
         lastNs = row.timeNs;
+        keptMs = now();
         stored.add(row);
       }
     } catch (error) {
       if (signal.aborted) throw error;
       // A sample that could not be taken can't be made up for.
       logger.debug({ err: error }, "no sample could be taken");
+    }
+    if (now() - keptMs >= keepMs) {
+      keptMs = now();
+      await stored.flush();
+      await store([], writer.cursor);
     }
   }
   signal.throwIfAborted();

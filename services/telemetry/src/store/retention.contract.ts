@@ -76,10 +76,10 @@ export function describeRetention(name: string, open: () => Promise<TelemetrySto
     test("a live source keeps its cursor when all its rows have expired", async () => {
       const { store } = fixture;
       await append("", "a", [lineAt(0, "old")], { now: startMs });
-      await append("a", "b", [], { now: startMs + 10_000 });
+      expect(await append("a", "a", [], { now: startMs + 10_000 })).toMatchObject({ accepted: true });
       while (await store.retention.sweepExpired(new Date(startMs + 5_000)));
       expect(await linesOf()).toEqual([]);
-      expect(await append("a", "c", [])).toMatchObject({ accepted: false, storedCursor: "b" });
+      expect(await append("", "c", [])).toMatchObject({ accepted: false, storedCursor: "a" });
     });
   });
 }
