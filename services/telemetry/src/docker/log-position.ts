@@ -46,10 +46,12 @@ export interface LogPosition {
   /** Takes the next frame and returns the line that it completes. */
   take(frame: LogFrame): LogRow | undefined;
   /**
-   * Ends a complete read. False: the last frame is no longer in the log, and lines after it may be lost; another
-   * complete read then takes all that is later.
+   * Ends a complete read. False: the last frame is no longer in the log, so lines after it may be lost, as after
+   * `lose`.
    */
   end(): boolean;
+  /** Lines after the last frame are lost, whatever came of the read: the next complete one takes all that is later. */
+  lose(): void;
   /** Returns the open lines, which a container that has ended will not complete. */
   finish(): LogRow[];
   /** The position as text, for createLogPosition. */
@@ -133,6 +135,12 @@ export function createLogPosition(cursor: string): LogPosition {
     return { timeNs: line.first.timeNs, stream, log: decodeLine(segments, cut) };
   };
 
+  const lose = (): void => {
+    seeking = false;
+    lost = true;
+    for (const stream of streamNames) delete open[stream];
+  };
+
   return {
     get started() {
       return lastRead !== undefined;
@@ -176,11 +184,10 @@ export function createLogPosition(cursor: string): LogPosition {
         stoppedNs = undefined;
         return true;
       }
-      seeking = false;
-      lost = true;
-      for (const stream of streamNames) delete open[stream];
+      lose();
       return false;
     },
+    lose,
     finish() {
       return streamNames.flatMap((stream) => {
         const line = open[stream];

@@ -65,3 +65,53 @@ test("a log that nothing is written to costs fewer and fewer calls of the engine
   stopping.abort();
   await expect(reading).rejects.toThrow();
 });
+
+const startMs = Date.UTC(2026, 0, 1);
+
+/** The engine's frame of a line, written `i` milliseconds after the first. */
+function frameOf(i: number): Buffer {
+  const payload = Buffer.from(`${new Date(startMs + i).toISOString()} ${i}\n`);
+  const header = Buffer.from([1, 0, 0, 0, 0, 0, 0, 0]);
+  header.writeUInt32BE(payload.length, 4);
+  return Buffer.concat([header, payload]);
+}
+
+test.for([2_000, 300_000])(
+  "%i lines behind one that the engine can't read are read from where it can, with a warning, and once",
+  async (behind, { folder }) => {
+    const socket = join(folder, "engine.sock");
+    /** A line whose writing a full disk broke off stands before this one: reading from before it ends there. */
+    const broken = 20;
+    let lines = broken;
+    server = createServer((request, response) => {
+      const tail = Number(new URL(request.url ?? "", "http://engine").searchParams.get("tail") ?? lines);
+      const from = Math.max(0, lines - tail);
+      const to = from < broken ? Math.min(broken, lines) : lines;
+      response.writeHead(200).end(Buffer.concat(Array.from({ length: to - from }, (_, i) => frameOf(from + i))));
+    });
+    await new Promise<void>((resolve) => server.listen(socket, resolve));
+    const logger = createLogger({ service: "telemetry", level: "silent" });
+    const warn = vi.spyOn(logger, "warn");
+    const readLogs = createLogReader(openEngine(`docker://${socket}`), logger);
+    const container = { id: "c1", sandboxId: "s1", workspaceId: "w1", state: "ended" } as const;
+    let cursor = "";
+    const read = async () => {
+      const texts: number[] = [];
+      const { signal } = new AbortController();
+      for await (const block of readLogs(container, cursor, { follow: false, signal })) {
+        texts.push(...block.rows.map(({ log }) => Number(log)));
+        cursor = block.cursor;
+      }
+      return texts;
+    };
+    expect((await read()).at(-1)).toBe(broken - 1);
+    lines += behind;
+    const texts = await read();
+    expect(texts.length).toBeGreaterThan(100);
+    expect(texts).toEqual(Array.from({ length: texts.length }, (_, i) => lines - texts.length + i));
+    expect(warn).toHaveBeenCalledTimes(1);
+    lines += 3;
+    expect(await read()).toEqual([lines - 3, lines - 2, lines - 1]);
+    expect(warn).toHaveBeenCalledTimes(1);
+  },
+);

@@ -6,7 +6,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { Container, ContainerSource, LogBlock } from "../collect/container-source.ts";
 import type { LogRow } from "../domain/rows.ts";
-import { createFrameParser } from "./log-frames.ts";
+import { createFrameParser, type LogFrame } from "./log-frames.ts";
 import { createLogPosition, type LogPosition } from "./log-position.ts";
 
 /**
@@ -27,6 +27,17 @@ const idlePoll: Backoff = { firstMs: 10_000, lastMs: 120_000 };
  */
 const tailFrames = { min: 16, first: 16_384, max: 262_144, growth: 16 };
 
+type FrameTime = Pick<LogFrame, "stream" | "timeNs">;
+
+/** What came of reading frames. */
+interface FramesRead {
+  /** How many came after the position. */
+  newFrames: number;
+  last: FrameTime | undefined;
+  /** Whether the frame that had to be among them was; true when there was none. */
+  reached: boolean;
+}
+
 /** Reads containers' logs as ContainerSource.readLogs says. */
 export function createLogReader(engine: Engine, logger: Logger): ContainerSource["readLogs"] {
   async function openLog(containerId: string, query: Record<string, string>, signal: AbortSignal) {
@@ -35,15 +46,24 @@ export function createLogReader(engine: Engine, logger: Logger): ContainerSource
     return log ?? noBytes();
   }
 
-  /** Reads the frames and returns how many came after the position. */
-  async function* readFrames(position: LogPosition, log: AsyncIterable<Buffer>): AsyncGenerator<LogBlock, number> {
+  /** Reads the frames, among which `until` has to be. */
+  async function* readFrames(
+    position: LogPosition,
+    log: AsyncIterable<Buffer>,
+    until?: FrameTime,
+  ): AsyncGenerator<LogBlock, FramesRead> {
     const parse = createFrameParser();
     let newFrames = 0;
+    let last: FrameTime | undefined;
+    let reached = until === undefined;
     for await (const bytes of log) {
       const rows: LogRow[] = [];
       try {
         for (const frame of parse(bytes)) {
           if (!position.seeking) newFrames += 1;
+          const { stream, timeNs } = frame;
+          last = { stream, timeNs };
+          reached ||= timeNs === until?.timeNs && stream === until.stream;
           const row = position.take(frame);
           if (row) rows.push(row);
         }
@@ -52,45 +72,62 @@ export function createLogReader(engine: Engine, logger: Logger): ContainerSource
         if (rows.length > 0) yield { rows, cursor: position.cursor() };
       }
     }
-    return newFrames;
+    return { newFrames, last, reached };
+  }
+
+  function warnOfLoss(container: Container, position: LogPosition, text: string): void {
+    const { id: containerId, sandboxId } = container;
+    logger.warn({ sandboxId, containerId, cursor: position.cursor() }, text);
   }
 
   /** Reads the whole log from the position, a second time when the log no longer has the last frame that was read. */
   async function* readAll(
     container: Container,
     position: LogPosition,
+    until: FrameTime | undefined,
     signal: AbortSignal,
-  ): AsyncGenerator<LogBlock, number> {
+  ): AsyncGenerator<LogBlock, FramesRead> {
     for (;;) {
       const sinceNs = position.begin();
       const since = sinceNs !== undefined && { since: formatSeconds(sinceNs) };
       const log = await openLog(container.id, { timestamps: "1", ...since }, signal);
-      const newFrames = yield* readFrames(position, log);
-      if (position.end()) return newFrames;
-      logger.warn(
-        { sandboxId: container.sandboxId, containerId: container.id, cursor: position.cursor() },
-        "the engine's log no longer has the frame it was read to; lines may be lost",
-      );
+      const read = yield* readFrames(position, log, until);
+      if (position.end()) return read;
+      warnOfLoss(container, position, "the engine's log no longer has the frame it was read to; lines may be lost");
     }
   }
 
-  /** Reads on in the log's last frames, which is cheap, or in all of it when they don't reach back to the position. */
+  /**
+   * Reads on in the log's last frames, which is cheap, or in all of it when they don't reach back to the position.
+   * Returns how many frames are new. An engine from version 28 on takes a line that it can't decode, such as one that a
+   * full disk has broken off, for the end of the log, unless it begins behind that line.
+   */
   async function* readOn(
     container: Container,
     position: LogPosition,
     expected: number,
     signal: AbortSignal,
   ): AsyncGenerator<LogBlock, number> {
-    if (position.started) {
-      const { min, first, max, growth } = tailFrames;
-      for (let frames = Math.min(first, Math.max(min, 2 * expected)); frames <= max; frames *= growth) {
-        position.beginTail();
-        const log = await openLog(container.id, { timestamps: "1", tail: String(frames) }, signal);
-        const newFrames = yield* readFrames(position, log);
-        if (!position.seeking) return newFrames;
-      }
+    const openTail = (frames: number) => openLog(container.id, { timestamps: "1", tail: String(frames) }, signal);
+    const { min, first, max, growth } = tailFrames;
+    let read: FramesRead | undefined;
+    /** The longest tail that lacks the position, but not the frames at the log's end. */
+    let tail: { frames: number; last: FrameTime | undefined } | undefined;
+    let frames = Math.min(first, Math.max(min, 2 * expected));
+    for (; position.started && !read && frames <= max; frames *= growth) {
+      position.beginTail();
+      const found = yield* readFrames(position, await openTail(frames), tail?.last);
+      if (!position.seeking) read = found;
+      else if (found.reached) tail = { frames, last: found.last };
     }
-    return yield* readAll(container, position, signal);
+    read ??= yield* readAll(container, position, tail?.last, signal);
+    if (read.reached || !tail) return read.newFrames;
+    warnOfLoss(container, position, "the engine can't read a part of the log: its lines are lost");
+    position.lose();
+    position.begin();
+    const rest = yield* readFrames(position, await openTail(tail.frames));
+    position.end();
+    return read.newFrames + rest.newFrames;
   }
 
   /**
