@@ -1,4 +1,5 @@
 import { runProcessWithoutEvents } from "@sandgate/kit/process/process";
+import { closingIdleMs } from "./pipeline/live/graceful-shutdown.ts";
 import { openGateway } from "./previews/gateway.ts";
 import { readFacadeSettings } from "./settings.ts";
 
@@ -7,7 +8,7 @@ await runProcessWithoutEvents({
   callees: ["sandbox", "workspace"],
   readSettings: readFacadeSettings,
   async open(parts, settings) {
-    const gateway = openGateway(parts, settings);
+    const gateway = openGateway({ ...parts, closingIdleMs }, settings);
     return {
       start: async () => void (await gateway.listen()),
       dependencies: async () => ({}),

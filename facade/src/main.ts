@@ -1,11 +1,6 @@
 import { runProcess } from "@sandgate/kit/process/process";
+import { closingIdleMs } from "./pipeline/live/graceful-shutdown.ts";
 import { openFacade, readFacadeSettings } from "./server.ts";
-
-/**
- * How long idle connections stay open during a shutdown. A client learns from its next response that it should connect
- * again, to another replica. Most clients send a request within this time.
- */
-const closingIdleMs = 3_000;
 
 await runProcess({
   name: "facade",

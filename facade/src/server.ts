@@ -175,7 +175,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   });
   limitUnfinishedBodies(app, maxUnfinishedBytes);
   const auditing = startAuditRecorder(recorder, logger);
-  const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
+  const shutDown = createGracefulShutdown(app.server, () => app.close(), { idleMs: environment.closingIdleMs ?? 0 });
 
   const context: RouteContext = {
     clients,

@@ -126,6 +126,24 @@ test("a connection ends with an answer, though the server keeps it open", async 
   await expect.poll(() => connections()).toBe(0);
 });
 
+test("while it closes, the answer on a connection that was kept is its last", async () => {
+  const socket = connect(port, "127.0.0.1");
+  const ask = (path: string) => socket.write(`GET ${path} HTTP/1.1\r\nHost: ${label}.box.example.net\r\n\r\n`);
+  let text = "";
+  socket.on("data", (data) => {
+    text += data;
+  });
+  ask("/");
+  await expect.poll(() => text).toMatch(/^HTTP\/1.1 200 .*Connection: keep-alive.*example.net \//s);
+  text = "";
+  ask("/wait");
+  await expect.poll(() => waiting.length).toBe(1);
+  const closed = gateway.close();
+  waiting[0]?.socket.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  await closed;
+  await expect.poll(() => text).toMatch(/^HTTP\/1.1 200 .*Connection: close.*ok$/is);
+});
+
 test.runIf(process.platform === "linux")(
   "a client that vanishes is noticed, since its connection is probed",
   async () => {
@@ -158,9 +176,9 @@ test("a preview has 256 requests open at once", async () => {
     await hold();
   };
   const open = Array.from({ length: 256 }, hold);
-  await expect.poll(() => waiting.length, { timeout: 20_000 }).toBe(256);
+  await expect.poll(() => waiting.length).toBe(256);
   await expect.poll(async () => JSON.parse((await get("/")).text).error.message).toContain("256");
   for (const each of waiting.splice(0)) each.socket.destroy();
   await Promise.all(open);
-  await expect.poll(async () => (await get("/")).status, { timeout: 20_000 }).toBe(200);
+  await expect.poll(async () => (await get("/")).status).toBe(200);
 });

@@ -15,13 +15,11 @@ import { securityHeadersFor } from "../pipeline/base/security-headers.ts";
 import { createErrorResponder } from "../pipeline/errors/responses.ts";
 import { createLocalRateLimiter } from "../pipeline/limits/rate-limiter.local.ts";
 import { limitReceiving } from "../pipeline/limits/receive-limit.ts";
+import { createGracefulShutdown } from "../pipeline/live/graceful-shutdown.ts";
 import type { FacadeSettings } from "../settings.ts";
 import { createPreviewHosts } from "./hosts.ts";
 import { openHttpServer, receiveTimeoutMs } from "./http-server.ts";
 import { openPreviewServer } from "./open.ts";
-
-/** How long open requests may take to end once the gateway closes. */
-const lastResponseMs = 30_000;
 
 export interface Gateway {
   /** Returns the address that it listens on. */
@@ -30,11 +28,16 @@ export interface Gateway {
   close(): Promise<void>;
 }
 
+export interface GatewayEnvironment {
+  transport(service: ServiceName): Transport;
+  logger: Logger;
+  metrics: Metrics;
+  /** How long clients' connections without a request stay open once it closes, in milliseconds. Default: 0. */
+  closingIdleMs?: number;
+}
+
 /** Serves previews apart from the API: on any other host there is nothing. */
-export function openGateway(
-  environment: { transport(service: ServiceName): Transport; logger: Logger; metrics: Metrics },
-  settings: FacadeSettings,
-): Gateway {
+export function openGateway(environment: GatewayEnvironment, settings: FacadeSettings): Gateway {
   const { logger, metrics, transport } = environment;
   const clients = {
     ports: createClient(PortService, transport("sandbox")),
@@ -66,6 +69,12 @@ export function openGateway(
   server.on("clientError", (error, socket) =>
     errors.respondToUnreadable(error, socket as Parameters<typeof errors.respondToUnreadable>[1]),
   );
+  const close = async () => {
+    const closed = once(server, "close");
+    server.close();
+    await closed;
+  };
+  const shutDown = createGracefulShutdown(server, close, { idleMs: environment.closingIdleMs ?? 0 });
   limitReceiving(server, { ms: receiveTimeoutMs, onLate: errors.respondToUnreadable });
 
   return {
@@ -81,11 +90,7 @@ export function openGateway(
     },
     async close() {
       previews.drain();
-      const late = setTimeout(() => server.closeAllConnections(), lastResponseMs);
-      const closed = once(server, "close");
-      server.close();
-      await closed;
-      clearTimeout(late);
+      await shutDown();
       scope.close();
     },
   };

@@ -40,10 +40,15 @@ const bodyBytes = 24 * 1024 * 1024;
 async function listen(limits?: Partial<ShutdownLimits>) {
   // As the facade has it.
   const app: App = Fastify({ return503OnClosing: false });
-  const close = createGracefulShutdown(app, limits);
+  const close = createGracefulShutdown(app.server, () => app.close(), limits);
   app.get("/", async () => "x".repeat(bodyBytes));
   app.post("/", async () => "");
-  return { url: await app.listen({ host: "127.0.0.1", port: 0 }), close };
+  app.put("/", async (_request, reply) => {
+    reply.hijack();
+    await delay(1);
+    reply.raw.writeHead(200, ["Content-Length", "0"]).end();
+  });
+  return { server: app.server, url: await app.listen({ host: "127.0.0.1", port: 0 }), close };
 }
 
 test("closes when an answer was read to its end, however slowly", async () => {
@@ -67,8 +72,8 @@ test("closes although a client sends no request, or not all of it, or doesn't re
 });
 
 /** Sends a request on an open connection, and returns what comes back. */
-async function ask(socket: Socket): Promise<string> {
-  socket.write(request("POST"));
+async function ask(socket: Socket, method = "POST"): Promise<string> {
+  socket.write(request(method));
   const [answer] = await once(socket, "data");
   return String(answer);
 }
@@ -78,6 +83,17 @@ test("answers a request that has arrived when it begins to close, and says that 
   const socket = await send(url, "");
   expect(await ask(socket)).toMatch(/^HTTP\/1.1 200 .*connection: keep-alive/is);
   const answer = ask(socket);
+  const closed = close();
+  expect(await answer).toMatch(/^HTTP\/1.1 200 .*connection: close/is);
+  await closed;
+});
+
+test("an answer that a route writes itself says that it closes, too", async () => {
+  const { server, url, close } = await listen();
+  const socket = await send(url, "");
+  expect(await ask(socket, "PUT")).toMatch(/^HTTP\/1.1 200 .*connection: keep-alive/is);
+  const answer = ask(socket, "PUT");
+  await once(server, "request");
   const closed = close();
   expect(await answer).toMatch(/^HTTP\/1.1 200 .*connection: close/is);
   await closed;
