@@ -105,9 +105,17 @@ export async function sendBody(
     raw.end();
     await finished(raw, { signal: o.signal });
   } catch (error) {
-    raw.destroy();
+    breakOff(raw);
     if (!o.signal.aborted) o.onError(error);
   }
+}
+
+/** Ends an answer that has begun with its connection, so that nobody takes it for the whole. */
+export function breakOff(response: ServerResponse): void {
+  const { httpVersion, socket } = response.req;
+  // It knows no chunks, and takes any end but a reset for the end of an answer without a length.
+  if (httpVersion === "1.0") socket.resetAndDestroy();
+  else response.destroy();
 }
 
 function awaitDrain(raw: ServerResponse, signal: AbortSignal): Promise<void> {

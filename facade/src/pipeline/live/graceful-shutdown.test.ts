@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
+import { text as textOf } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test-support/until";
 import Fastify from "fastify";
@@ -48,6 +49,10 @@ async function listen(limits?: Partial<ShutdownLimits>) {
     await delay(1);
     reply.raw.writeHead(200, ["Content-Length", "0"]).end();
   });
+  app.delete("/", (_request, reply) => {
+    reply.hijack();
+    reply.raw.writeHead(200).write("a part");
+  });
   return { server: app.server, url: await app.listen({ host: "127.0.0.1", port: 0 }), close };
 }
 
@@ -69,6 +74,15 @@ test("closes although a client sends no request, or not all of it, or doesn't re
   unread.pause();
   await delay(100);
   await close();
+});
+
+test("an answer that it cuts is no whole one for a client of HTTP/1.0, which knows no chunks", async () => {
+  const { url, close } = await listen({ lastResponseMs: 200 });
+  const socket = await send(url, "DELETE / HTTP/1.0\r\n\r\n");
+  await once(socket, "readable");
+  const closed = close();
+  await expect(textOf(socket)).rejects.toThrow("ECONNRESET");
+  await closed;
 });
 
 /** Sends a request on an open connection, and returns what comes back. */

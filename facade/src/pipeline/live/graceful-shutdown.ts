@@ -1,5 +1,6 @@
 import type { Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { breakOff } from "./bodies.ts";
 
 /**
  * How long idle connections stay open where other replicas serve beside this one: most clients send a request within
@@ -83,6 +84,7 @@ export function createGracefulShutdown(
       for (const [socket, requests] of openRequests) if (requests === undefined) socket.destroy();
     }, limits.firstRequestMs);
     const late = setTimeout(() => {
+      for (const response of openResponses) breakOff(response);
       for (const socket of openRequests.keys()) socket.destroy();
     }, limits.lastResponseMs);
     try {

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from "node:net";
+import { text as textOf } from "node:stream/consumers";
 import { hasReason, messageOf } from "@sandgate/kit/base/domain-error";
 import { afterEach, describe, expect, test } from "vitest";
 import { openPortAgent } from "./agent.ts";
@@ -230,6 +231,14 @@ describe("of an answer", () => {
       const response = await fetch(proxy.url);
       await expect(response.text()).rejects.toThrow();
     }
+  });
+
+  test("one that breaks off is no whole one for a client of HTTP/1.0, which knows no chunks", async () => {
+    const text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+    const server = await answering(text, { thenEnd: true });
+    const client = connect((await openProxy(server.port)).port, "127.0.0.1");
+    client.write("GET / HTTP/1.0\r\n\r\n");
+    await expect(textOf(client)).rejects.toThrow("ECONNRESET");
   });
 
   test("HEAD, 204 and 304 have no body, and HEAD has the length", async () => {

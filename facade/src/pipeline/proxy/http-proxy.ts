@@ -5,7 +5,7 @@ import { pipeline } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { JoinedBytes, largeBytes } from "../limits/joined-bytes.ts";
 import { receiveWithoutLimit } from "../limits/receive-limit.ts";
-import { linger } from "../live/bodies.ts";
+import { breakOff, linger } from "../live/bodies.ts";
 import type { PooledOptions } from "./agent.ts";
 import { type Forwarded, toClient, toServer } from "./headers.ts";
 
@@ -197,8 +197,8 @@ async function sendAnswer(
     if (endsWithConnection(answer, raw)) failWithConnection(answer);
     await pipeline(answer, joinWrites(response), { signal: target.signal });
   } catch {
-    // So that nobody takes it for the whole. The end of a whole one may abort the signal before this is told of it.
-    if (!response.writableFinished) raw.socket.destroy();
+    // The end of a whole one may abort the signal before this is told of it.
+    if (!response.writableFinished) breakOff(response);
   }
 }
 
