@@ -12,8 +12,8 @@ test.each<[RegistryProblem, object]>([
   ["unauthorized", about("password")],
   ["refused_address", about("url")],
   ["not_found", about("url")],
-  ["rate_limited", { reason: "UPSTREAM_ERROR", retryAfterSeconds: 7 }],
-  ["unreachable", { reason: "UPSTREAM_ERROR" }],
+  ["rate_limited", { reason: "UPSTREAM_ERROR", callersFault: true, retryAfterSeconds: 7 }],
+  ["unreachable", { reason: "UPSTREAM_ERROR", callersFault: true }],
 ])("a credential is refused where the registry's answer is %s", async (problem, refusal) => {
   async function checkCredential() {
     throw new RegistryError(problem, "no", problem === "rate_limited" ? { retryAfterSeconds: 7 } : {});

@@ -36,6 +36,7 @@ function refusalOf(error: RegistryError): DomainError {
             ? "Try again later."
             : "Check the url, or try again once the registry answers.",
         retryAfterSeconds: error.retryAfterSeconds,
+        callersFault: true,
         cause: error,
       });
   }

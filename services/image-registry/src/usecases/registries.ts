@@ -1,6 +1,7 @@
 import type { DescMethod } from "@bufbuild/protobuf";
 import type { Client } from "@connectrpc/connect";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
 import { requireRoleFor } from "@sandgate/kit/rpc/access";
 import { type Call, onBehalfOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
@@ -35,6 +36,7 @@ interface Context {
   readonly store: ImageRegistryStore;
   readonly keyring: Keyring;
   readonly client: RegistryClient;
+  readonly logger: Logger;
   readonly workspaces: Client<typeof WorkspaceService>;
   readonly settings: { readonly allowedHosts: AllowedHosts; readonly quotas: Quotas };
 }
@@ -105,15 +107,23 @@ export async function deleteRegistry(store: ImageRegistryStore, call: Call, regi
   });
 }
 
-/** Tries a credential, then checks the caller's role again: they may have lost it in the seconds that this takes. */
+/**
+ * Tries a credential, then checks the caller's role again: they may have lost it in the seconds that this takes. Logs
+ * why a registry can't be asked, for whoever looks for the request's id: nothing else logs what is the caller's fault.
+ */
 async function tryCredentialFor(
-  { client, workspaces }: Context,
+  { client, logger, workspaces }: Context,
   call: Call,
   descriptor: DescMethod,
   address: RegistryAddress,
   credential: Credential,
 ): Promise<void> {
-  await tryCredential(client, address, credential, call.signal);
+  await tryCredential(client, address, credential, call.signal).catch((error: unknown) => {
+    if (hasReason(error, "UPSTREAM_ERROR")) {
+      logger.warn({ request_id: call.requestId, err: error }, "a registry that a caller names can't be asked");
+    }
+    throw error;
+  });
   const asked = { workspaceIds: [workspaceOf(call)] };
   const [workspace] = (await workspaces.batchGetWorkspaces(asked, onBehalfOf(call))).workspaces;
   requireRoleFor(descriptor, workspace?.role ?? Role.UNSPECIFIED);
