@@ -65,7 +65,7 @@ install_debian() {
 }
 
 engine() { "$node" deploy/local/src/engine.ts "$@"; }
-default_image=sandgate/default:$(sed -n 's/^  "version": "\(.*\)",$/\1/p' package.json)
+. deploy/local/default-image/build.sh
 
 # Waits at least two minutes for the engine to answer: its first start takes long on a slow machine.
 await_engine() {
@@ -107,47 +107,4 @@ prepare_engine() {
       fail "Docker Engine does not answer: the last lines of /var/log/dockerd.log are above"
     fi
   fi
-}
-
-# Prints the path of a statically linked busybox, unpacked below $1 when the machine has none.
-find_busybox() {
-  case $(ldd /bin/busybox 2>&1) in
-    *"not a dynamic executable"* | *"statically linked"*)
-      echo /bin/busybox
-      return
-      ;;
-  esac
-  has_apt || return 1
-  mkdir "$1/package" && (
-    cd "$1/package" || exit 1
-    apt-get download busybox-static || { apt-get update && apt-get download busybox-static; }
-    dpkg-deb -x ./*.deb .
-  ) >/dev/null 2>&1 || return 1
-  echo "$1/package/bin/busybox"
-}
-
-# Builds the default image on the engine. Everything else works without one, so a failure is only reported.
-prepare_default_image() {
-  say "building the default image $default_image ..."
-  context=$(mktemp -d)
-  mkdir -p "$context/rootfs/www"
-  cp deploy/local/default-image/Dockerfile "$context"
-  cp deploy/local/default-image/start "$context/rootfs"
-  cp deploy/local/default-image/index.html "$context/rootfs/www"
-  if busybox=$(find_busybox "$context"); then
-    base=scratch
-    mkdir -p "$context/rootfs/bin" "$context/rootfs/etc" "$context/rootfs/root"
-    mkdir -m 1777 "$context/rootfs/tmp"
-    cp "$busybox" "$context/rootfs/bin/busybox"
-    for applet in $("$busybox" --list); do
-      [ "$applet" = busybox ] || ln -s busybox "$context/rootfs/bin/$applet"
-    done
-    echo 'root:x:0:0:root:/root:/bin/sh' >"$context/rootfs/etc/passwd"
-    echo 'root:x:0:' >"$context/rootfs/etc/group"
-  else
-    base=busybox:1.36.1
-  fi
-  tar -C "$context" --exclude=./package -c . | engine build-image "$default_image" "$base" ||
-    say "the default image could not be built; a sandbox made from it will fail"
-  rm -rf "$context"
 }

@@ -8,6 +8,7 @@ import { expectConsistent, type LoggingPlatform, startLoggingPlatform } from "..
 import { requireDistributed } from "../platform/distributed/platform.ts";
 import { parts } from "../platform/distributed/replica.ts";
 import { type EarlierCode, probeEarlier, thisCode, unpackEarlier } from "../platform/earlier.ts";
+import { unlimitedSandboxes } from "../platform/limits.ts";
 
 vi.setConfig({ testTimeout: 900_000 });
 
@@ -25,7 +26,11 @@ describe.runIf(isAvailable)("the oldest version that can be upgraded, and this o
 
   beforeAll(async () => {
     earlier = await unpackEarlier();
-    on = await startLoggingPlatform(3, { codeRoot: (_part, index) => (index === 0 ? earlier.root : thisCode) });
+    on = await startLoggingPlatform(3, {
+      // The earlier version takes the default image's name for that of a registry.
+      settings: { ...unlimitedSandboxes, SANDGATE_REGISTRY_ALLOW: "localhost" },
+      codeRoot: (_part, index) => (index === 0 ? earlier.root : thisCode),
+    });
   });
   afterAll(async () => {
     await on?.[Symbol.asyncDispose]();

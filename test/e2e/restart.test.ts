@@ -5,7 +5,7 @@ import { openTestEngine, probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type Client, createClient, expectError, expectStatus } from "../conformance/client.ts";
-import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { findDefaultImage, startPlatform, type TestPlatform } from "../platform/local.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
 
@@ -49,7 +49,7 @@ describe.runIf(await requireServer("docker", probeEngine))("stopping and startin
   test("a stop leaves sandboxes running and ends open waits", async () => {
     const running = await provision(defaultImageId);
     expectStatus(await wait(running, await signIn()), 200);
-    const deafImage = { name: "deaf", image: "sandgate/default:0.1.0", is_default: true, readiness_port: 9 };
+    const deafImage = { name: "deaf", image: await findDefaultImage(), is_default: true, readiness_port: 9 };
     const created = await client.post("/sandbox-images", deafImage, { token: await signIn(), workspace });
     const starting = await provision(expectStatus(created, 201).id);
     const waited = wait(starting, await signIn());

@@ -1,8 +1,9 @@
+import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
 import { openTestEngine } from "@sandgate/test-support/images";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
@@ -10,6 +11,7 @@ import type { ContainerInfo } from "dockerode";
 import { removeHostObjects } from "./host-objects.ts";
 import { unlimited } from "./limits.ts";
 
+const execute = promisify(execFile);
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 180_000;
 /** As in deploy/local/start.sh. */
@@ -113,10 +115,15 @@ export function withoutSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return Object.fromEntries(kept);
 }
 
-/** The image that start.sh builds. */
+/** The image that start.sh builds, by its reference. */
+export async function findDefaultImage(): Promise<string> {
+  const script = '. deploy/local/prepare.sh && printf %s "$default_image"';
+  return (await execute("sh", ["-c", script], { cwd: root })).stdout;
+}
+
+/** SANDGATE_DEFAULT_IMAGE, as start.sh sets it. */
 export async function defaultImageSetting(): Promise<string> {
-  const { version } = JSON.parse(await readFile(join(root, "package.json"), "utf8")) as { version: string };
-  return `default=sandgate/default:${version},8080`;
+  return `default=${await findDefaultImage()},8080`;
 }
 
 /** A module, as an address to import, that sets the clock of a process and its threads ahead. */

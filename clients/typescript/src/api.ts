@@ -4491,7 +4491,7 @@ export interface components {
              *     - `idle`: Nothing used it for as long as it may be idle.
              *     - `workspace_deleted`: Its workspace was deleted.
              *     - `image_pull_unauthorized`: The registry refused the credential, or there was none.
-             *     - `image_not_found_in_registry`: The registry has no such image.
+             *     - `image_not_found_in_registry`: The registry, or for a `localhost/` image the engine, has no such image.
              *     - `image_invalid`: The image's manifest, signature or platform can't be used.
              *     - `image_pull_failed`: The image could not be pulled or stored; none of the other reasons applies.
              *     - `registry_unreachable`: The registry did not respond, or refused because of too many requests.

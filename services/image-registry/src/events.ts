@@ -17,13 +17,14 @@ interface Entity {
   readonly version: number;
 }
 
-/** @param call undefined for the default image that a start creates */
+// Their `call` is undefined for the default image, which a start creates and changes.
+
 export function imageCreated(call: Call | undefined, image: Entity): StagedEvent {
   const payload = { imageId: image.id };
   return stageEvent({ ...about("image.created", call, image, image.version), schema: ImageCreatedSchema, payload });
 }
 
-export function imageUpdated(call: Call, image: Entity): StagedEvent {
+export function imageUpdated(call: Call | undefined, image: Entity): StagedEvent {
   const payload = { imageId: image.id };
   return stageEvent({ ...about("image.updated", call, image), schema: ImageUpdatedSchema, payload });
 }

@@ -46,13 +46,14 @@ async function start() {
     },
   });
   const keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
-  const settings = imageRegistryService.readSettings({
-    SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
-    SANDGATE_DEFAULT_IMAGE: "Default=sandgate/default:1,8080",
-    SANDGATE_WORKSPACE_MAX_IMAGES: "3",
-    SANDGATE_WORKSPACE_MAX_REGISTRIES: "2",
-  });
-  const open = () =>
+  const settingsWith = (defaultImage: string) =>
+    imageRegistryService.readSettings({
+      SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+      SANDGATE_DEFAULT_IMAGE: defaultImage,
+      SANDGATE_WORKSPACE_MAX_IMAGES: "3",
+      SANDGATE_WORKSPACE_MAX_REGISTRIES: "2",
+    });
+  const open = (defaultImage: string) =>
     imageRegistryService.open(
       {
         database: { kind: "sqlite", file: join(folder, "image-registry.sqlite") },
@@ -62,9 +63,9 @@ async function start() {
         logger,
         metrics,
       },
-      settings,
+      settingsWith(defaultImage),
     );
-  const first = await open();
+  const first = await open("Default=example/default:0.1.0");
   network.serve("image-registry", { routes: first.routes, logger, metrics });
   network.serve("workspace", {
     logger,
@@ -83,8 +84,8 @@ async function start() {
   );
   await first.drain();
   await first.close();
-  // Opened again, to show what only the first start does.
-  const service = await open();
+  // Opened again, to show what only the first start does, and what a later one changes.
+  const service = await open("Default=localhost/sandgate/default:1,8080");
   network.serve("image-registry", { routes: service.routes, logger, metrics });
   await service.start();
   cleanUps.push(async () => {
@@ -267,7 +268,7 @@ test("a sandbox gets the snapshot of an enabled image", async () => {
   const { images } = await client().listImages({}, asUser);
   const shared = images.find(({ name }) => name === "Default");
   expect((await resolve(shared?.id ?? "", workspace)).image).toMatchObject({
-    reference: "docker.io/sandgate/default:1",
+    reference: "localhost/sandgate/default:1",
     readinessPort: 8080,
     isDefault: true,
   });

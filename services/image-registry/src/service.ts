@@ -4,11 +4,11 @@ import { defineService } from "@sandgate/kit/process/service";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
-import { newImage } from "./domain/images.ts";
-import { imageCreated, workspacePurged } from "./events.ts";
+import { workspacePurged } from "./events.ts";
 import { createImageHandlers } from "./handlers/images.ts";
 import { createRegistryHandlers } from "./handlers/registries.ts";
 import { imageRegistrySettings, parseImageRegistrySettings } from "./settings.ts";
+import { keepDefaultImage } from "./usecases/images.ts";
 import { purgeWorkspace, startForgettingLayers } from "./usecases/retention.ts";
 
 export { imageRegistrySettings };
@@ -31,10 +31,7 @@ export const imageRegistryService = defineService({
         } satisfies ServiceImpl<typeof ImageRegistryService>);
       },
       async start() {
-        if (defaultImage) {
-          const image = newImage(defaultImage, "");
-          await store.images.createDefault(image, [imageCreated(undefined, image)]);
-        }
+        if (defaultImage) await keepDefaultImage(store, defaultImage);
         return [startForgettingLayers(context)];
       },
       purge: {

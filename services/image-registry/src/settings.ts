@@ -9,7 +9,7 @@ export const imageRegistrySettings = defineSettings({
   allowedHosts: registryAllowSetting,
   defaultImage: text("SANDGATE_DEFAULT_IMAGE", {
     optional: true,
-    doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port",
+    doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port; at later starts the default image of this name follows. A localhost/ reference without a port is on the engine alone",
   }),
   maxImages: integer("SANDGATE_WORKSPACE_MAX_IMAGES", {
     default: 1000,
@@ -25,7 +25,7 @@ export const imageRegistrySettings = defineSettings({
 
 export interface ImageRegistrySettings {
   readonly allowedHosts: AllowedHosts;
-  /** Created at the first start. */
+  /** Created at the first start, and followed at later ones. */
   readonly defaultImage: ImageFields | undefined;
   readonly quotas: Quotas;
 }

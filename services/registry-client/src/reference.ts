@@ -11,6 +11,9 @@ export interface Reference {
 /** The host in the names of Docker Hub's images; its API is at another host. */
 export const dockerHub = "docker.io";
 
+/** The host in the names of default images that are on the engine alone; a registry there is named with its port. */
+const engineHost = "localhost";
+
 /** Of a full name, host/repository. */
 const maxNameCharacters = 255;
 
@@ -57,6 +60,11 @@ function splitDomain(name: string): { host: string; path: string } {
   const path = name.slice(slash + 1);
   if (/[.:]/.test(host) || host === "localhost") return { host: host === "index.docker.io" ? dockerHub : host, path };
   return host === first ? { host: dockerHub, path: name } : { host: `${host}:443`, path };
+}
+
+/** Whether a global default image with this reference is on the engine alone, so that no registry is asked for it. */
+export function hasEngineHost({ host }: Pick<Reference, "host">): boolean {
+  return host === engineHost;
 }
 
 /** Whether it is a valid tag. */

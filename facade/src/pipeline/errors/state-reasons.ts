@@ -18,8 +18,8 @@ export const stateReasons: Readonly<Record<string, StateReason>> = {
     hint: "Give the image a registry credential that can pull it (POST /registries, `registry_id`).",
   },
   image_not_found_in_registry: {
-    meaning: "The registry has no such image.",
-    hint: "Check the image's name and tag: the registry has no such image.",
+    meaning: "The registry, or for a `localhost/` image the engine, has no such image.",
+    hint: "Check the image's name and tag. What is at localhost/ is on the engine alone: its operator has to put it there.",
   },
   image_invalid: {
     meaning: "The image's manifest, signature or platform can't be used.",

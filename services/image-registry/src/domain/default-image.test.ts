@@ -1,6 +1,7 @@
 import { readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { expect, test } from "vitest";
-import { readDefaultImage } from "./default-image.ts";
+import { followSetting, readDefaultImage } from "./default-image.ts";
+import { newImage } from "./images.ts";
 
 const read = (text: string) => readDefaultImage(text, readAllowedHosts([]));
 
@@ -20,4 +21,15 @@ test.each(["", "nginx", "=nginx", "web=", "web=nginx,0", "web=nginx,65536", "web
 
 test("its reference is checked like any other", () => {
   expect(() => read("web=Not An Image")).toThrow(expect.objectContaining({ reason: "VALIDATION_ERROR" }));
+});
+
+test("of its name, the oldest takes over what the setting says, and nothing else", () => {
+  const made = newImage({ ...read("web=nginx:1,80"), memoryMb: 512 }, "");
+  const later = { ...newImage(read("web=nginx:1"), ""), createdAt: new Date(made.createdAt.getTime() + 1) };
+  const now = new Date(made.createdAt.getTime() + 2);
+  const changed = followSetting([later, made], read("web=nginx:2,8080"), now);
+  expect(changed).toEqual({ ...made, image: "nginx:2", tag: "2", readinessPort: 8080, updatedAt: now });
+  expect(followSetting([made], read("web=nginx:1"), now)).toMatchObject({ readinessPort: undefined });
+  expect(followSetting([made], read("web=nginx:1,80"), now)).toBeUndefined();
+  expect(followSetting([], read("web=nginx:1,80"), now)).toBeUndefined();
 });

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { CreateImageRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
-import { type ImageFields, readNewImage } from "./images.ts";
+import { type ImageFields, type ImageRecord, readNewImage } from "./images.ts";
 
 /**
  * Reads SANDGATE_DEFAULT_IMAGE: `name=reference`, or `name=reference,port` for one that is probed over HTTP. Throws for
@@ -21,4 +21,19 @@ export function readDefaultImage(text: string, allowed: AllowedHosts): ImageFiel
     ...(readinessPort !== undefined && { readinessPort }),
   });
   return readNewImage(request, allowed);
+}
+
+/**
+ * What the oldest of the global defaults that have the setting's name becomes: it takes over the image and the port, all
+ * that the setting says. Undefined: nothing changes.
+ */
+export function followSetting(
+  named: readonly ImageRecord[],
+  { image, tag, readinessPort }: ImageFields,
+  now: Date,
+): ImageRecord | undefined {
+  const [oldest] = named.toSorted((a, b) => a.createdAt.getTime() - b.createdAt.getTime());
+  if (!oldest) return undefined;
+  const isSame = oldest.image === image && oldest.tag === tag && oldest.readinessPort === readinessPort;
+  return isSame ? undefined : { ...oldest, image, tag, readinessPort, updatedAt: now };
 }

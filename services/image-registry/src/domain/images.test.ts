@@ -81,6 +81,12 @@ test("a private host has to be named by an operator", () => {
   expect(fieldsOf(() => read({ image: "localhost/tool" }))).toEqual(["image"]);
 });
 
+test("a global default may be on the engine alone, which isn't a registry on this machine", () => {
+  expect(fullReferenceOf(read({ image: "localhost/tool:1", isDefault: true }))).toBe("localhost/tool:1");
+  expect(fieldsOf(() => read({ image: "localhost:5000/tool", isDefault: true }))).toEqual(["image"]);
+  expect(fieldsOf(() => read({ image: "10.0.0.1/tool", isDefault: true }))).toEqual(["image"]);
+});
+
 test("an update changes what it names and clears what it lists", () => {
   const full = read({ description: "d", registryId: "r", readinessPort: 80, ttlSeconds: 60, memoryMb: 512 });
   expect(change({ name: "other" }, full)).toEqual({ ...full, name: "other" });

@@ -2,7 +2,13 @@ import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { CreateImageRequest, UpdateImageRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
-import { formatReference, isTag, parseReference, type Reference } from "@sandgate/registry-client/reference";
+import {
+  formatReference,
+  hasEngineHost,
+  isTag,
+  parseReference,
+  type Reference,
+} from "@sandgate/registry-client/reference";
 import { findHostIssue, isAtRegistry, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 
 export interface ImageRecord {
@@ -42,7 +48,7 @@ export function newImage(fields: ImageFields, workspaceId: string): ImageRecord 
 
 /** The fields of a new image. Throws VALIDATION_ERROR with every offending field. */
 export function readNewImage(request: CreateImageRequest, allowed: AllowedHosts): ImageFields {
-  const { reference, violations } = checkReference(request.image, request.tag, allowed);
+  const { reference, violations } = checkReference(request, allowed);
   if (request.isDefault && request.registryId !== "") {
     violations.push({ field: "registry_id", issue: "can't be given for a global default image" });
   }
@@ -66,7 +72,7 @@ export function readNewImage(request: CreateImageRequest, allowed: AllowedHosts)
  */
 export function readChangedImage(image: ImageFields, request: UpdateImageRequest, allowed: AllowedHosts): ImageFields {
   const text = request.image ?? image.image;
-  const { reference, violations } = checkReference(text, request.tag, allowed);
+  const { reference, violations } = checkReference({ image: text, tag: request.tag, isDefault: false }, allowed);
   if (request.isDefault) {
     violations.push({ field: "is_default", issue: "can't be changed" });
   }
@@ -109,13 +115,13 @@ export function checkRegistryHost(image: Pick<ImageRecord, "image" | "tag">, reg
 }
 
 function checkReference(
-  image: string,
-  tag: string | undefined,
+  { image, tag, isDefault }: Pick<CreateImageRequest, "image" | "tag" | "isDefault">,
   allowed: AllowedHosts,
 ): { reference: Reference | undefined; violations: Violation[] } {
   const violations: Violation[] = [];
   const reference = parseReference(image);
-  const hostIssue = reference && findHostIssue(reference.host, allowed);
+  const pulled = reference && isDefault && hasEngineHost(reference) ? undefined : reference;
+  const hostIssue = pulled && findHostIssue(pulled.host, allowed);
   if (reference === undefined) {
     const issue =
       "must be an image reference such as ghcr.io/owner/name:tag; its host (docker.io unless given) and name have up to 255 characters";

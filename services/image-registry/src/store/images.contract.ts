@@ -108,6 +108,16 @@ export function describeImages(open: () => Promise<ImageRegistryStore>): void {
       expect(await subjectsOf(store)).toEqual(["created"]);
     });
 
+    test("a default image is found by its name without a workspace, and changed", async () => {
+      await createImage(store);
+      const image = await createImage(store, { workspaceId: "" });
+      expect(await store.images.findByName("tool", "")).toEqual([{ ...image, registryName: undefined }]);
+      const changed = { ...image, image: "localhost/tool:2", tag: "2", readinessPort: 80 };
+      expect(await store.images.update(changed, undefined, [event("updated")])).toBe("done");
+      expect(await store.images.findByName("tool", "")).toEqual([{ ...changed, version: 2, registryName: undefined }]);
+      expect(await subjectsOf(store)).toEqual(["updated"]);
+    });
+
     test("a workspace has no more images than it may, and a deletion frees a place at once", async () => {
       const first = await createImage(store);
       expect(await addImage()).toBe("done");

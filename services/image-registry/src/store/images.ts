@@ -20,8 +20,8 @@ export interface Images {
   /** One of the workspace's own or a global default. */
   find(imageId: string, workspaceId: string): Promise<ImageView | undefined>;
   /**
-   * The workspace's own of this name, and if there is none the global defaults; two of them at most. With `tag` only
-   * those of that tag count.
+   * The workspace's own of this name, and if there is none the global defaults, as for no workspace (""); two of them at
+   * most. With `tag` only those of that tag count.
    */
   findByName(name: string, workspaceId: string, tag?: string): Promise<ImageView[]>;
   /** Newest first. */
@@ -37,7 +37,7 @@ export interface Images {
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): Promise<"done" | Stale | "workspace_deleted" | "too_many">;
-  /** Creates the global default image of the first start; later calls change nothing, whatever the image. */
+  /** Creates the global default image of the first start; later calls create none, whatever the image. */
   createDefault(image: ImageRecord, events: readonly StagedEvent[]): Promise<void>;
   /** @param image what it becomes, with the version that was read */
   update(

@@ -4,11 +4,14 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import type { UpdateImageRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { followSetting } from "../domain/default-image.ts";
 import {
   checkRegistryHost,
+  type ImageFields,
   type ImageRecord,
   type ImageView,
   isGlobalDefault,
+  newImage,
   readChangedImage,
 } from "../domain/images.ts";
 import { type Quotas, tooManyImages, workspaceDeleted } from "../domain/quotas.ts";
@@ -62,6 +65,21 @@ async function findDefault({ images }: ImageRegistryStore, workspaceId: string):
     after = page.at(-1);
     if (page.length < pageSize) return oldest;
   }
+}
+
+/**
+ * Creates the global default image of the setting at the first start. At later ones the image of its name follows the
+ * setting, and sandboxes keep what they were made from; where none has its name, nothing changes.
+ */
+export async function keepDefaultImage({ images }: ImageRegistryStore, setting: ImageFields): Promise<void> {
+  const image = newImage(setting, "");
+  await images.createDefault(image, [imageCreated(undefined, image)]);
+  await retryWhileStale(async () => {
+    const named = await images.findByName(setting.name, "");
+    const records = named.map(({ registryName: _, ...record }) => record);
+    const changed = followSetting(records, setting, new Date());
+    return changed ? images.update(changed, undefined, [imageUpdated(undefined, changed)]) : "done";
+  });
 }
 
 /** @param recordOf the idempotency record of the response with this image */

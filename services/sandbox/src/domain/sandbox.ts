@@ -1,6 +1,7 @@
 // The state machine of a sandbox: its states, the transitions between them, and what each records. No I/O.
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { addMs } from "@sandgate/kit/base/time";
+import { hasEngineHost, parseReference } from "@sandgate/registry-client/reference";
 
 export const sandboxStates = ["provisioning", "ready", "stopping", "stopped", "failed"] as const;
 
@@ -82,6 +83,12 @@ export interface ImageSnapshot {
   memoryMb: number;
   readinessPort?: number;
   ttlSeconds?: number;
+}
+
+/** Whether it is on the engine or nowhere: no registry is asked for it. */
+export function isOnEngineAlone({ reference, isDefault }: Pick<ImageSnapshot, "reference" | "isDefault">): boolean {
+  const parsed = parseReference(reference);
+  return isDefault && parsed !== undefined && hasEngineHost(parsed);
 }
 
 /** How much of an image's layers has come from the registry. */

@@ -1,6 +1,13 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
-import { type PullProgress, recordPulled, type Sandbox } from "../domain/sandbox.ts";
-import type { ImageAccess, ImageStore, PulledImage } from "../runtime/images.ts";
+import {
+  type ImageSnapshot,
+  isOnEngineAlone,
+  type PullProgress,
+  recordPulled,
+  type Sandbox,
+} from "../domain/sandbox.ts";
+import type { ImageAccess, ImageStore, PinnedImage, PulledImage } from "../runtime/images.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { Records } from "./records.ts";
 import type { Retries } from "./retries.ts";
@@ -44,6 +51,16 @@ export function createImageStep(
   const { pullTimeoutMs } = o.limits;
   const limitPulls = createFairLimit(pullLimits);
 
+  /** Undefined: it has to be pulled. Throws IMAGE_NOT_FOUND where no registry may be asked. */
+  async function findDefault(image: ImageSnapshot): Promise<PinnedImage | undefined> {
+    const found = await images?.find(image.reference);
+    if (found || !isOnEngineAlone(image)) return found;
+    throw new DomainError(
+      "IMAGE_NOT_FOUND",
+      `The image ${image.reference} isn't on the engine, and is in no registry.`,
+    );
+  }
+
   /** Undefined: the pull took too long. */
   async function pullFromRegistry(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage | undefined> {
     const leftMs = sandbox.createdAt.getTime() + pullTimeoutMs - Date.now();
@@ -67,7 +84,7 @@ export function createImageStep(
       const known = (await runtime.inspect(sandbox.id)) ?? (await images?.find(pinnedReference));
       if (known) return { sandbox };
     }
-    const local = sandbox.image.isDefault ? await images?.find(sandbox.image.reference) : undefined;
+    const local = sandbox.image.isDefault ? await findDefault(sandbox.image) : undefined;
     const image: PulledImage | undefined = local ?? (await pullFromRegistry(sandbox, signal));
     if (!image) {
       const message = `The image was not pulled within ${pullTimeoutMs / 1000} s.`;

@@ -47,6 +47,19 @@ test("runs a default image that only the engine has, but authorizes every other 
   expect(engine.specs).toHaveLength(1);
 });
 
+test("asks no registry for a default image that only the engine may have, which fails without it", async () => {
+  await start();
+  const image = { isDefault: true, reference: "localhost/app:1" };
+  const failed = await reaches(await provision(image), "failed", "image_not_found_in_registry");
+  expect(failed.message).toBe("The image localhost/app:1 isn't on the engine, and is in no registry.");
+  engine.local.set(image.reference, "sha256:bb");
+  await reaches(await provision(image), "ready");
+  expect(engine.pulls).toEqual([]);
+  // A registry that the operator allowed has this name for a workspace.
+  await reaches(await provision({ reference: "localhost/other:1" }), "ready");
+  expect(engine.pulls).toEqual(["localhost/other:1@sha256:aa"]);
+});
+
 test("a stop ends a pull that hangs", async () => {
   await start();
   engine.holdPull = new Promise(() => {});

@@ -56,6 +56,7 @@ export function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void>
 
 interface ProvisionOptions {
   isDefault?: boolean;
+  reference?: string;
   ttlSeconds?: number;
   acceptedAt?: Date;
   command?: string[];
@@ -77,7 +78,7 @@ export async function provisionBefore(o: ProvisionOptions = {}): Promise<string>
     workspaceId: "w1",
     image: {
       imageId: "i1",
-      reference: "registry.example/app:1",
+      reference: o.reference ?? "registry.example/app:1",
       registryId: "",
       isDefault: o.isDefault ?? false,
       memoryMb: 256,
