@@ -117,9 +117,7 @@ async function removeRules(names: HostNames, from: string): Promise<string[]> {
     const lines = await listRules(command, from);
     const isJump = (line: string) => line.startsWith("-A ") && line.includes(` ${bridgesOf(names)} -j `);
     const jumps = lines.filter((line) => isJump(line) && !line.startsWith(`-A ${names.chainPrefix}-`));
-    const chains = lines.flatMap((line) =>
-      line.startsWith(`-N ${names.chainPrefix}-`) ? [line.slice("-N ".length)] : [],
-    );
+    const chains = lines.flatMap((line) => (line.startsWith(`:${names.chainPrefix}-`) ? [nameOfChain(line)] : []));
     const removals = [
       ...jumps.map((line) => line.replace("-A", "-D")),
       ...chains.map((chain) => `-F ${chain}`),
@@ -136,8 +134,14 @@ function hasIpv6(): Promise<boolean> {
   return exists("/proc/net/if_inet6");
 }
 
+/** None of a table with rules of others that can only be shown by nft, where iptables itself fails. */
 async function listRules(command: string, from: string): Promise<string[]> {
-  return (await runIptables(command, ["-t", from, "-S"])).split("\n");
+  return (await runIptables(`${command}-save`, ["-t", from])).split("\n");
+}
+
+/** Of a line such as `:INPUT ACCEPT [0:0]`. */
+function nameOfChain(line: string): string {
+  return line.slice(1, line.indexOf(" "));
 }
 
 /** All of the lines or none. */
@@ -230,7 +234,8 @@ function createRuleSetter(): (firewall: Firewall) => Promise<void> {
   function listingOf(firewall: Firewall, current: readonly string[]): string | undefined {
     const parts = Object.entries(firewall.chains).map(([name, rules]) => {
       const listed = current.filter((line) => line.startsWith(`-A ${name} `));
-      return current.includes(`-N ${name}`) && listed.length === rules.length ? listed.join("\n") : undefined;
+      const isThere = current.some((line) => line.startsWith(`:${name} `));
+      return isThere && listed.length === rules.length ? listed.join("\n") : undefined;
     });
     return parts.includes(undefined) ? undefined : parts.join("\n");
   }

@@ -14,13 +14,14 @@ const busyStatus = 4;
 const missingStatus = 127;
 
 /**
- * Runs iptables, ip6tables or the `-restore` of one with this input, and answers what it printed. A failure that may
- * pass is tried again for a few seconds. Throws ISOLATION_UNAVAILABLE.
+ * Runs the `-save` of iptables or ip6tables, or the `-restore` with this input, and answers what it printed. A failure
+ * that may pass is tried again for a few seconds. Throws ISOLATION_UNAVAILABLE.
  */
 export async function runIptables(command: string, args: readonly string[], input = ""): Promise<string> {
+  // What only reads needs no lock.
+  const words = command.endsWith("-restore") ? ["-w", String(lockWaitSeconds), ...args] : args;
   for (let attempt = 1; ; attempt++) {
     // One that can't be started, or took too long, may do better next time.
-    const words = ["-w", String(lockWaitSeconds), ...args];
     const ended = await runProgram(command, words, { input, timeoutMs }).catch((error: unknown) => messageOf(error));
     const status = typeof ended === "string" ? busyStatus : ended.status;
     if (typeof ended !== "string" && status === 0) return ended.stdout;

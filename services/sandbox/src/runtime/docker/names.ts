@@ -24,7 +24,8 @@ export function hostNamesOf(installationId: string): HostNames {
   return {
     bridgePrefix,
     chainPrefix: `SANDGATE-${id}`,
-    tablePrefix: `sg${id}`,
+    // `sg${id}` is that of a version with rules in another table. Rolled back to, it would count what is counted here again.
+    tablePrefix: `sg${id}m`,
     controlGroup: `sandgate${id}`,
     helperVolumePrefix: `sandgate-${id}-helper-`,
     networkOf: (subnet) => `sandgate-${id}-${suffixOf(subnet)}`,
