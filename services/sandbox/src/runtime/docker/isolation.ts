@@ -1,12 +1,13 @@
-import { access, readdir, readFile, writeFile } from "node:fs/promises";
-import { type Engine, type EngineInfo, readInfo } from "@sandgate/docker-engine/client";
-import { toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
+import { readFile, writeFile } from "node:fs/promises";
+import { type Engine, type EngineInfo, inspectNetwork, readInfo } from "@sandgate/docker-engine/client";
+import { ignoreStatus, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createStateLog, type Logger } from "@sandgate/kit/base/logging";
 import { createControlGroup, type TotalLimits } from "./control-group.ts";
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
 import { createKernelLimits } from "./kernel-limits.ts";
 import type { HostNames } from "./names.ts";
+import { readInterfaces } from "./routes.ts";
 import { createStaleFlows, type StaleFlows } from "./stale-flows.ts";
 
 /** Since this version the engine's resolver can't be kept out of a container on a network of its own. */
@@ -54,6 +55,7 @@ export function createIsolation(o: {
   const controlGroup = createControlGroup(o);
   let verified: { at: number; host: EngineHost } | undefined;
   let running: Promise<EngineHost> | undefined;
+  let isHere = false;
   const tellOwnNetworks = createStateLog(
     o.logger,
     "each workspace has networks of its own: the engine's resolver knows the neighbours of a sandbox",
@@ -77,11 +79,23 @@ export function createIsolation(o: {
   }
 
   async function setRules(): Promise<void> {
+    await requireHere();
     await rules.apply();
     // The kernel counts connections from the first rule on that asks for them.
     await kernelLimits.apply();
-    const bridges = await readdir("/sys/class/net");
-    if (bridges.some((name) => name.startsWith(o.names.bridgePrefix))) await enableBridgeFilter();
+    const interfaces = await readInterfaces();
+    if (interfaces.some((name) => name.startsWith(o.names.bridgePrefix))) await enableBridgeFilter();
+  }
+
+  /** Throws ISOLATION_UNAVAILABLE where the engine's default bridge, if it has one, isn't on this machine. */
+  async function requireHere(): Promise<void> {
+    if (isHere) return;
+    const [network] = await Promise.allSettled([ignoreStatus([404], inspectNetwork(o.engine, "bridge"))]);
+    // Sandboxes may run on while the engine doesn't answer.
+    if (network.status === "rejected") return;
+    const bridge: string | undefined = network.value?.Options?.["com.docker.network.bridge.name"];
+    if (bridge !== undefined) await requireInterface(bridge);
+    isHere = true;
   }
 
   async function readHost(): Promise<EngineHost> {
@@ -104,13 +118,7 @@ export function createIsolation(o: {
     },
     async verifyBridge(bridge) {
       if (!o.enforce) return;
-      await access(`/sys/class/net/${bridge}`).catch((cause: unknown) => {
-        throw refuse(
-          `The bridge ${bridge} is not on this machine, so its firewall can't be configured from here.`,
-          "Run Sandgate on the engine's host, or in a container that uses the host's network.",
-          cause,
-        );
-      });
+      await requireInterface(bridge);
       await enableBridgeFilter();
     },
     verifyTotals: controlGroup.applyOnce,
@@ -134,6 +142,15 @@ export function resolverReason({
     return `version ${version} runs its resolver in every container; versions up to 25 need not`;
   }
   return liveRestore ? "with live-restore it starts its resolver in running containers when it restarts" : undefined;
+}
+
+/** Throws ISOLATION_UNAVAILABLE for a bridge whose traffic doesn't pass the firewall of this process's network. */
+async function requireInterface(bridge: string): Promise<void> {
+  if ((await readInterfaces()).includes(bridge)) return;
+  throw refuse(
+    `The bridge ${bridge} is not on this machine, so its firewall can't be configured from here.`,
+    "Run Sandgate on the engine's host, or in a container that uses the host's network.",
+  );
 }
 
 /** What is demanded of an engine. Throws ISOLATION_UNAVAILABLE. */

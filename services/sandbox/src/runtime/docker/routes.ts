@@ -7,13 +7,26 @@ export interface Route extends Ipv4Network {
   device: string;
 }
 
-/** What this host routes somewhere, the default route aside. Nothing where there is no such table. */
+/** What this host routes somewhere, the default route aside. */
 export async function readRoutes(): Promise<Route[]> {
-  const table = await readFile("/proc/net/route", "utf8").catch((error: NodeJS.ErrnoException) => {
+  return parseRoutes(await readTable("route"));
+}
+
+/**
+ * The names of the network interfaces where this process is. /sys may show a container those of its host instead, and
+ * Node.js leaves out those that are down.
+ */
+export async function readInterfaces(): Promise<string[]> {
+  const lines = (await readTable("dev")).split("\n");
+  return lines.flatMap((line) => /^ *(\S+):/.exec(line)?.[1] ?? []);
+}
+
+/** Empty on a system that isn't Linux. */
+async function readTable(name: string): Promise<string> {
+  return readFile(`/proc/net/${name}`, "utf8").catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return "";
-    throw new DomainError("RUNTIME_UNAVAILABLE", "The host's routes can't be read.", { cause: error });
+    throw new DomainError("RUNTIME_UNAVAILABLE", "The host's network can't be read.", { cause: error });
   });
-  return parseRoutes(table);
 }
 
 /** Reads /proc/net/route: addresses are in hexadecimal, the last byte first. */
