@@ -32,6 +32,8 @@ export interface ContainerAllocation {
   networkName: string;
   /** The control group that the container's is made in. Undefined: the engine's default. */
   cgroupParent: string | undefined;
+  /** Whether the engine itself has no rights on its host. */
+  isRootless: boolean;
   volumes: ImagePaths["volumes"];
   env: Readonly<Record<string, string>>;
   /** The volume that the helper is in. */
@@ -44,7 +46,7 @@ export interface ContainerAllocation {
  */
 export function containerOptionsOf(
   spec: RuntimeSpec,
-  { networkName, cgroupParent, volumes, env, helper }: ContainerAllocation,
+  { networkName, cgroupParent, isRootless, volumes, env, helper }: ContainerAllocation,
   defaults: ContainerDefaults,
 ): ContainerCreateOptions {
   const { installationId, nameservers, ociRuntime, diskMb, limitsDisk } = defaults;
@@ -76,8 +78,9 @@ export function containerOptionsOf(
       NanoCpus: Math.round(spec.cpus * 1e9),
       PidsLimit: spec.pids,
       // A program that crashes would leave its memory on the host, or start the host's own handler there as root. At this
-      // limit, in bytes, the kernel does neither (core(5)); at 0 it starts the handler.
-      Ulimits: [{ Name: "core", Soft: 1, Hard: 1 }],
+      // limit, in bytes, the kernel does neither (core(5)); at 0 it starts the handler. From there a rootless engine can't
+      // raise it, and would start no container.
+      ...(!isRootless && { Ulimits: [{ Name: "core", Soft: 1, Hard: 1 }] }),
       CapDrop: ["ALL"],
       CapAdd: [...capabilities],
       // The engine's default seccomp and AppArmor profiles apply, since none is named.

@@ -32,7 +32,7 @@ test.for([
       engine: openEngine(`docker://${socket}`),
       inspect: async () => undefined,
       isolation: {
-        verifyRecent: async () => ({ tellsNeighbours: false, cgroupParent: undefined }),
+        verifyRecent: async () => ({ tellsNeighbours: false, cgroupParent: undefined, isRootless: false }),
         verifyTotals: async () => {},
         endStaleFlows: async () => async () => {},
       },

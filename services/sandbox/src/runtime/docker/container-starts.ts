@@ -138,7 +138,8 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
         const networkName = await networks.choose(spec.workspaceId, { perWorkspace });
         const helper = await requireHelperVolume(spec.reference);
         const env = (await spec.env?.find()) ?? {};
-        const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes, env, helper });
+        const { cgroupParent, isRootless } = host;
+        const created = await create(spec, { networkName, cgroupParent, isRootless, volumes, env, helper });
         if (created) endFlowsOf = await start(created, networkName, folders);
       }
       container = await inspect(spec.sandboxId);

@@ -21,6 +21,7 @@ export interface EngineHost {
   /** Whether the engine tells containers the names and addresses of others on their network. */
   tellsNeighbours: boolean;
   cgroupParent: string | undefined;
+  isRootless: boolean;
 }
 
 /** Configures the engine's host: sandboxes reach the public internet and nothing else, and don't use up the host. */
@@ -65,7 +66,11 @@ export function createIsolation(o: {
   function hostOf(info: EngineInfo): EngineHost {
     const reason = resolverReason(info);
     tellOwnNetworks(reason);
-    return { tellsNeighbours: reason !== undefined, cgroupParent: controlGroup.parentOf(info) };
+    return {
+      tellsNeighbours: reason !== undefined,
+      cgroupParent: controlGroup.parentOf(info),
+      isRootless: info.SecurityOptions?.includes("name=rootless") ?? false,
+    };
   }
 
   async function verifyOnce(): Promise<EngineHost> {
