@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { openTestEngine } from "@sandgate/test-support/images";
+import { openTestEngine, probeFirewall } from "@sandgate/test-support/images";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
@@ -66,6 +66,11 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     SANDGATE_ADMIN_USERNAME: admin.username,
     SANDGATE_ADMIN_PASSWORD: admin.password,
     SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),
+    // Suites that need no sandboxes to run make some all the same, which the platform would refuse.
+    SANDGATE_ISOLATION: await probeFirewall().then(
+      () => "on",
+      () => "off",
+    ),
     ...unlimited,
     SANDGATE_LOG_LEVEL: "info",
     ...o.settings,

@@ -23,8 +23,13 @@ export function openTestEngine(): Docker {
  */
 export async function probeEngine(): Promise<void> {
   await openTestEngine().ping();
-  await execute("iptables", ["-w", "5", "-t", "mangle", "-S"]);
+  await probeFirewall();
   await listApplets();
+}
+
+/** Throws unless this user may set the firewall rules that isolate sandboxes. */
+export async function probeFirewall(): Promise<void> {
+  await execute("iptables", ["-w", "5", "-t", "mangle", "-S"]);
 }
 
 /** The names of all programs in the machine's busybox. */
