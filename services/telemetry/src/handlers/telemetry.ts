@@ -10,7 +10,7 @@ import { toBatch, toLogEntry, toMetricPoint, toStreamName, toTailResponse, toWin
 import { createChunkSlots } from "../query/chunk-slots.ts";
 import { findOwn } from "../query/ownership.ts";
 import { queryPage } from "../query/pages.ts";
-import { tailRows } from "../query/tails.ts";
+import { createSharedChunks, tailRows } from "../query/tails.ts";
 import type { TelemetryStore } from "../store/store.ts";
 import { awaitDrained } from "../usecases/await-drained.ts";
 import type { Ingest } from "../usecases/ingest.ts";
@@ -31,6 +31,7 @@ export function createTelemetryHandlers(o: {
 }): ServiceImpl<typeof TelemetryService> {
   const { store, bus, draining } = o;
   const slots = createChunkSlots();
+  const shared = createSharedChunks();
 
   return {
     async ingestTelemetry(request, context) {
@@ -64,6 +65,7 @@ export function createTelemetryHandlers(o: {
         store,
         bus,
         slots,
+        shared,
         sandboxId: request.sandboxId,
         workspaceId: workspaceOf(callOf(context)),
         position: request.position,

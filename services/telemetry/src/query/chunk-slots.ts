@@ -44,7 +44,7 @@ export function readChunk<R, O extends OpenChunk<unknown>>(
   chunk: O,
   { index, rowAt, onClosed }: { index: number; rowAt: (chunk: O, index: number) => R; onClosed: () => void },
 ): ChunkReader<R> {
-  // Only this refers to the chunk, so that closing frees its memory.
+  // Only this, and other tails that have the chunk open, refer to it, so that closing frees its memory.
   let open: O | undefined = chunk;
   let at = index;
   function close(): void {

@@ -9,7 +9,7 @@ import { encodeLogs, encodeMetrics } from "../domain/chunks.ts";
 import { signalStored } from "../events.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import { createChunkSlots } from "./chunk-slots.ts";
-import { tailRows } from "./tails.ts";
+import { createSharedChunks, tailRows } from "./tails.ts";
 
 const logger = createLogger({ service: "telemetry", level: "silent" });
 
@@ -43,6 +43,7 @@ test("lines that are stored already are sent a few at a time, so that the proces
     store,
     bus,
     slots: createChunkSlots(),
+    shared: createSharedChunks(),
     position: "0.0",
     stream: undefined,
     include: { logs: true, metrics: false },
@@ -92,6 +93,7 @@ test("tails that are hardly read keep few chunks open, hold nobody up for long, 
   if (!crowded || !other) throw new Error("there are two");
   const listed: number[] = [];
   const slots = createChunkSlots();
+  const shared = createSharedChunks();
   const stopping = new AbortController();
   const tail = (sandbox: typeof other) =>
     tailRows({
@@ -108,6 +110,7 @@ test("tails that are hardly read keep few chunks open, hold nobody up for long, 
       },
       bus,
       slots,
+      shared,
       position: "0.0",
       stream: undefined,
       include: { logs: true, metrics: false },
@@ -124,7 +127,7 @@ test("tails that are hardly read keep few chunks open, hold nobody up for long, 
   const ofOther: string[] = [];
   for await (const { log } of tail(other)) if (log) ofOther.push(log.log);
   expect(ofOther).toEqual(lines.map(({ log }) => log));
-  expect([begun, listed.length]).toEqual([16, 16 + 2]);
+  expect([begun, listed.length]).toEqual([16, 1 + 2]);
   expect(new Set(listed)).toEqual(new Set([1]));
 
   vi.advanceTimersByTime(1_000);
@@ -141,6 +144,58 @@ test("tails that are hardly read keep few chunks open, hold nobody up for long, 
   stopping.abort();
   await Promise.all(tails.map((rows) => rows.return(undefined)));
   expect((await tail(crowded).next()).done).toBe(true);
+  await store.close();
+  await bus.close();
+});
+
+test("tails that follow one log open its newest chunk together, and each has every line", async ({ folder }) => {
+  const store = await openSqliteStore({ file: `${folder}/telemetry.sqlite`, logger });
+  const bus = await openLocalBus({ file: `${folder}/events.sqlite`, logger, metrics: createMetrics() });
+  const source = { sandboxId: "s1", workspaceId: "w1", containerId: "c1", kind: "logs" } as const;
+  const lines = Array.from({ length: 5 }, (_, i) => `${i}`);
+  const append = async (line: number) => {
+    const chunk = await encodeLogs([{ timeNs: BigInt(line), stream: "stdout", log: `${line}` }]);
+    const cursors = { fromCursor: line === 0 ? "" : `${line - 1}`, toCursor: `${line}` };
+    await store.sources.append(
+      { source, ...cursors, chunk, final: line === lines.length - 1 },
+      { quotas: { sandboxBytes: 0, workspaceBytes: 0 }, now: new Date() },
+    );
+    signalStored(bus, source.sandboxId);
+  };
+  let listed = 0;
+  const slots = createChunkSlots();
+  const shared = createSharedChunks();
+  const texts = Array.from({ length: 40 }, (): string[] => []);
+  const following = texts.map(async (sent) => {
+    const rows = tailRows({
+      ...source,
+      store: {
+        sources: store.sources,
+        chunks: {
+          ...store.chunks,
+          listAfter(query) {
+            listed += 1;
+            return store.chunks.listAfter(query);
+          },
+        },
+      },
+      bus,
+      slots,
+      shared,
+      position: "0.0",
+      stream: undefined,
+      include: { logs: true, metrics: false },
+      signal: new AbortController().signal,
+    });
+    for await (const { log } of rows) if (log) sent.push(log.log);
+  });
+  for (const line of lines.keys()) {
+    await append(line);
+    await until(() => expect(new Set(texts.map(({ length }) => length))).toEqual(new Set([line + 1])));
+  }
+  await Promise.all(following);
+  for (const sent of texts) expect(sent).toEqual(lines);
+  expect(listed).toBeLessThan((texts.length * lines.length) / 2);
   await store.close();
   await bus.close();
 });
@@ -169,18 +224,18 @@ test.for(["logs", "metrics"] as const)(
         { quotas: { sandboxBytes: 0, workspaceBytes: 0 }, now: new Date() },
       );
     await append(first[late]);
-    let isStored = false;
+    let looks = 0;
     const rows = tailRows({
       ...sandbox,
       store: {
-        sources: store.sources,
-        chunks: {
-          ...store.chunks,
-          /** Stores them just after the tail has looked for them. */
-          async listAfter(query) {
-            const found = await store.chunks.listAfter(query);
-            if (query.kind === late && !isStored) {
-              isStored = true;
+        chunks: store.chunks,
+        sources: {
+          ...store.sources,
+          /** Stores them just after the tail has looked what is stored, which it does once before the first rows. */
+          async findSandbox(sandboxId) {
+            const found = await store.sources.findSandbox(sandboxId);
+            looks += 1;
+            if (looks === 2) {
               await append(late);
               signalStored(bus, sandbox.sandboxId);
             }
@@ -190,6 +245,7 @@ test.for(["logs", "metrics"] as const)(
       },
       bus,
       slots: createChunkSlots(),
+      shared: createSharedChunks(),
       position: "0.0",
       stream: undefined,
       include: { logs: true, metrics: true },

@@ -15,6 +15,7 @@ import { watchStored } from "../events.ts";
 import type { TelemetryStore } from "../store/store.ts";
 import { type ChunkReader, type ChunkSlots, readChunk, takeSlot } from "./chunk-slots.ts";
 import { findOwn } from "./ownership.ts";
+import { createSharedValues, type SharedValues } from "./shared-values.ts";
 
 /**
  * After so many bytes of rows the process gets a turn for something else, because rows that are stored already come
@@ -35,10 +36,26 @@ const kinds = ["logs", "metrics"] as const satisfies readonly ChunkKind[];
 /** The sequences of the last rows that were sent. */
 type Position = Record<ChunkKind, number>;
 
+interface OpenedChunk<O> {
+  firstSequence: number;
+  chunk: O;
+}
+
+/** The chunks that tails have open, of each kind: those who follow a sandbox wait for the same rows. */
+interface SharedChunks {
+  logs: SharedValues<OpenedChunk<OpenLogChunk> | undefined>;
+  metrics: SharedValues<OpenedChunk<OpenChunk<MetricRow>> | undefined>;
+}
+
+export function createSharedChunks(): SharedChunks {
+  return { logs: createSharedValues(), metrics: createSharedValues() };
+}
+
 interface TailOptions {
   store: Pick<TelemetryStore, "chunks" | "sources">;
   bus: EventBus;
   slots: ChunkSlots;
+  shared: SharedChunks;
   sandboxId: string;
   workspaceId: string;
   position: string;
@@ -50,16 +67,11 @@ interface TailOptions {
 /** How the rows of a kind are read. */
 interface RowKind<R, O extends OpenChunk<unknown>> {
   kind: ChunkKind;
+  shared: SharedValues<OpenedChunk<O> | undefined>;
   open(chunk: StoredChunk): Promise<O>;
   /** Undefined when the tail leaves the row out. */
   rowAt(chunk: O, index: number): R | undefined;
 }
-
-const metrics: RowKind<MetricRow, OpenChunk<MetricRow>> = {
-  kind: "metrics",
-  open: openMetrics,
-  rowAt: (chunk, index) => chunk.rowAt(index),
-};
 
 /**
  * Rows in the order they were stored, each once, after `position`. If that is empty, from now on: the first item is then
@@ -68,12 +80,19 @@ const metrics: RowKind<MetricRow, OpenChunk<MetricRow>> = {
  * VALIDATION_ERROR for a malformed position, and SANDBOX_NOT_FOUND for a sandbox of another workspace.
  */
 export async function* tailRows(o: TailOptions): AsyncGenerator<TailRow> {
-  const { store, bus, sandboxId, stream, signal } = o;
+  const { store, bus, sandboxId, shared, stream, signal } = o;
   const logs: RowKind<LogRow, OpenLogChunk> = {
     kind: "logs",
+    shared: shared.logs,
     open: openLogs,
     rowAt: (chunk, index) =>
       stream === undefined || chunk.streamAt(index) === stream ? chunk.rowAt(index) : undefined,
+  };
+  const metrics: RowKind<MetricRow, OpenChunk<MetricRow>> = {
+    kind: "metrics",
+    shared: shared.metrics,
+    open: openMetrics,
+    rowAt: (chunk, index) => chunk.rowAt(index),
   };
   const given = o.position === "" ? undefined : parsePosition(o.position);
 
@@ -122,8 +141,8 @@ async function* rowsBetween<R, O extends OpenChunk<unknown>>(
 ): AsyncGenerator<{ row: R | undefined; sequence: number }> {
   let bytes = 0;
   let after = from;
-  do {
-    const chunk = await openAfter(o, kind, after);
+  while (after < until) {
+    const chunk = await openAfter(o, kind, after, until);
     if (!chunk) return;
     const { reader, firstSequence } = chunk;
     try {
@@ -139,29 +158,42 @@ async function* rowsBetween<R, O extends OpenChunk<unknown>>(
     } finally {
       reader.close();
     }
-  } while (after < until);
+  }
 }
 
-/** Opens the first chunk with rows after a sequence. Undefined when there is none, or when the signal aborts. */
+/**
+ * Opens the first chunk with rows after a sequence, which are there up to `until`. Undefined when there is none, or when
+ * the signal aborts.
+ */
 async function openAfter<R, O extends OpenChunk<unknown>>(
   { store, slots, sandboxId, workspaceId, signal }: TailOptions,
-  { kind, open, rowAt }: RowKind<R, O>,
+  { kind, shared, open, rowAt }: RowKind<R, O>,
   after: number,
+  until: number,
 ): Promise<{ reader: ChunkReader<R | undefined>; firstSequence: number } | undefined> {
   // Taken before the chunk is read from the store: its body is in memory, too.
   const leaveSlot = await takeSlot(slots, workspaceId, signal).catch(() => undefined);
   if (!leaveSlot) return undefined;
+  // By `until` too: what was read before the newest rows were stored lacks them.
+  const { value, leave } = shared.use(`${sandboxId} ${after} ${until}`, async () => {
+    const [stored] = await store.chunks.listAfter({ sandboxId, kind, sequence: after, limit: 1 });
+    return stored && { firstSequence: stored.firstSequence, chunk: await open(stored) };
+  });
+  const onClosed = () => {
+    leave();
+    leaveSlot();
+  };
   let isOpen = false;
   try {
-    const [stored] = await store.chunks.listAfter({ sandboxId, kind, sequence: after, limit: 1 });
-    if (!stored) return undefined;
-    const { firstSequence } = stored;
+    const opened = await value;
+    if (!opened) return undefined;
+    const { firstSequence, chunk } = opened;
     const index = Math.max(0, after + 1 - firstSequence);
-    const reader = readChunk(await open(stored), { index, rowAt, onClosed: leaveSlot });
+    const reader = readChunk(chunk, { index, rowAt, onClosed });
     isOpen = true;
     return { reader, firstSequence };
   } finally {
-    if (!isOpen) leaveSlot();
+    if (!isOpen) onClosed();
   }
 }
 
