@@ -97,6 +97,23 @@ describe.runIf(isAvailable)("operations: docker", { timeout: 60_000 }, () => {
     },
   );
 
+  test.runIf(process.geteuid?.() === 0)(
+    "another connection goes past the engine once a helper is connected",
+    async () => {
+      const sandboxId = await start();
+      expect(await operations.connectDaemon?.(sandboxId, signal)).toBeUndefined();
+      const calls = await operations.connectHelper(sandboxId, signal);
+      const another = await operations.connectDaemon?.(sandboxId, signal);
+      expect(another && (await answers(another))).toBe(true);
+      another?.destroy();
+      calls.destroy();
+      await lifecycle.remove(sandboxId);
+      await expect(operations.connectDaemon?.(sandboxId, signal)).rejects.toMatchObject({
+        reason: "RUNTIME_UNAVAILABLE",
+      });
+    },
+  );
+
   test("where containers can't be entered the engine carries the connections, and that is tried again after a minute", async ({
     onTestFinished,
   }) => {

@@ -5,8 +5,9 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { ReadResponse_Start } from "@sandgate/proto/helper/v1/file";
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
-import { createBodies, createStallLimit, type StallLimit } from "../operations/bodies.ts";
+import { createBodies, createStallLimit } from "../operations/bodies.ts";
 import { type Asked, type Files, filesOf, fileUse } from "../operations/file-calls.ts";
+import { type OpenData, readParts, toParts, type Way } from "../operations/file-contents.ts";
 import { boundEntry } from "../operations/helper-files.ts";
 import {
   auditedStream,
@@ -36,16 +37,19 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
     context: HandlerContext,
     asked: Asked,
     use: HelperUse,
-    work: (client: Files, stall: StallLimit) => Promise<T>,
+    work: (client: Files, way: Way) => Promise<T>,
   ): Promise<T> {
     return helpers.call(context, asked.sandbox, async (helper) => {
       const release = bodies.take(helper.sandbox.id);
       const stall = createStallLimit(helper.signal, stallMs);
+      const ended = new AbortController();
+      const way = { stall, openData: helper.openData, ended: ended.signal };
       try {
-        return await helper.audited(use, () => work(filesOf(helper, asked), stall));
+        return await helper.audited(use, () => work(filesOf(helper, asked), way));
       } catch (error) {
         throw stall.signal.aborted ? stall.signal.reason : error;
       } finally {
+        ended.abort();
         stall.stop();
         release();
       }
@@ -56,14 +60,14 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
   function send<T>(
     context: HandlerContext,
     asked: Asked,
-    work: (client: Files, signal: AbortSignal) => AsyncGenerator<T>,
+    work: (client: Files, way: { signal: AbortSignal; openData: OpenData }) => AsyncGenerator<T>,
     use?: HelperUse,
   ): AsyncGenerator<T> {
     return helpers.stream(context, asked.sandbox, async function* (helper: SandboxHelper) {
       const release = bodies.take(helper.sandbox.id);
       const stall = createStallLimit(helper.signal, stallMs);
       try {
-        const parts = work(filesOf(helper, asked), stall.signal);
+        const parts = work(filesOf(helper, asked), { signal: stall.signal, openData: helper.openData });
         for await (const part of use ? auditedStream(helper, use, parts) : parts) {
           stall.moved();
           yield part;
@@ -83,12 +87,9 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
 
     async *readFile(request, context) {
       const { path, range, ifRange, user } = request;
-      yield* send(context, request, async function* (client, signal) {
+      yield* send(context, request, async function* (client, way) {
         let left: bigint | undefined;
-        for await (const { part } of client.read(
-          { path, ifRange, user, ...(range && { range }) },
-          { signal, timeoutMs: 0 },
-        )) {
+        for await (const part of readParts(client, { path, ifRange, user, ...(range && { range }) }, way)) {
           if (part.case === "start") {
             left = boundStart(part.value).length;
             yield { part };
@@ -103,10 +104,10 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
     },
 
     async writeFile(requests, context) {
-      const { start, data } = await readParts(requests);
+      const { start, data } = await readContent(requests);
       const { path, mode, parents, precondition, size, user } = start;
       requireSize(size, limits.fileMb);
-      return receive(context, start, fileUse("file.write", path), async (client, stall) => {
+      return receive(context, start, fileUse("file.write", path), async (client, way) => {
         const first = {
           path,
           parents,
@@ -115,29 +116,29 @@ export function createFileHandlers({ helpers, limits }: FileHandlersContext): Se
           ...(mode !== undefined && { mode }),
           ...(precondition && { precondition }),
         };
-        const parts = toParts(first, limit(data, limits.fileMb), stall);
-        const { entry, created } = await client.write(parts, { signal: stall.signal, timeoutMs: 0 });
+        const parts = toParts(first, limit(data, limits.fileMb), way);
+        const { entry, created } = await client.write(parts, { signal: way.stall.signal, timeoutMs: 0 });
         return { entry: boundEntry(entry), created };
       });
     },
 
     async *readArchive(request, context) {
       const { path } = request;
-      const read = async function* (client: Files, signal: AbortSignal) {
+      const read = async function* (client: Files, { signal }: { signal: AbortSignal }) {
         for await (const { data } of client.readArchive({ path }, { signal, timeoutMs: 0 })) yield { data };
       };
       yield* send(context, request, read, fileUse("file.archive", path));
     },
 
     async writeArchive(requests, context) {
-      const { start, data } = await readParts(requests);
+      const { start, data } = await readContent(requests);
       const { path, gzip, size } = start;
       requireSize(size, limits.archiveMb);
-      return receive(context, start, fileUse("file.archive", path), async (client, stall) => {
+      return receive(context, start, fileUse("file.archive", path), async (client, way) => {
         const first = { path, maxBytes: BigInt(limits.archiveMb * mebibyte) };
         const content = limit(gzip ? decompress(data) : data, limits.archiveMb);
-        const { entries } = await client.writeArchive(toParts(first, content, stall), {
-          signal: stall.signal,
+        const { entries } = await client.writeArchive(toParts(first, content, way), {
+          signal: way.stall.signal,
           timeoutMs: 0,
         });
         return { entries };
@@ -153,7 +154,7 @@ type Part<Start> =
   | { case: undefined; value?: undefined };
 
 /** The first message of a content, and the data that follows. It fails when that ends without a `commit`. */
-async function readParts<Start>(
+async function readContent<Start>(
   requests: AsyncIterable<{ part: Part<Start> }>,
 ): Promise<{ start: Start; data: AsyncGenerator<Uint8Array> }> {
   const messages = requests[Symbol.asyncIterator]();
@@ -170,22 +171,6 @@ async function readParts<Start>(
     throw invalid("body", "must be complete");
   }
   return { start, data: readData() };
-}
-
-/** The messages for the helper: `commit` is sent once all of the data has come. */
-async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Array>, stall: StallLimit) {
-  yield { part: { case: "start" as const, value: start } };
-  try {
-    for await (const value of data) {
-      stall.moved();
-      if (value.length > 0) yield { part: { case: "data" as const, value } };
-    }
-  } catch (error) {
-    stall.fail(error);
-    throw error;
-  }
-  stall.moved();
-  yield { part: { case: "commit" as const, value: true } };
 }
 
 function requireSize(size: bigint | undefined, maxMb: number): void {

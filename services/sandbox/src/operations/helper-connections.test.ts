@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { performServerHandshake, type ServerHttp2Stream } from "node:http2";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { type Duplex, duplexPair } from "node:stream";
 import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
@@ -25,6 +27,7 @@ import {
   RunResponseSchema,
 } from "@sandgate/proto/helper/v1/process";
 import { expect, test } from "vitest";
+import type { RuntimeOperations } from "../runtime/operations.ts";
 import { createHelperConnections } from "./helper-connections.ts";
 import { fromHelperError } from "./helper-errors.ts";
 import { openOperationMetrics } from "./metrics.ts";
@@ -33,7 +36,11 @@ const { signal } = new AbortController();
 const preface = 24;
 
 /** A helper at the other end of the stream, and how many bytes were taken of what it says. */
-function connectTo(helper: (stream: Duplex, ours: Duplex) => void, openMs = 10_000) {
+function connectTo(
+  helper: (stream: Duplex, ours: Duplex) => void,
+  openMs = 10_000,
+  connectDaemon?: RuntimeOperations["connectDaemon"],
+) {
   let dials = 0;
   let open = 0;
   const metrics = openOperationMetrics(createMetrics());
@@ -56,6 +63,7 @@ function connectTo(helper: (stream: Duplex, ours: Duplex) => void, openMs = 10_0
         helper(theirs, ours);
         return ours;
       },
+      ...(connectDaemon && { connectDaemon }),
     },
   });
   return { connections, counts: () => ({ dials, open }) };
@@ -107,7 +115,7 @@ function field(number: number, value: Uint8Array): Buffer {
 const repeated = (bytes: Uint8Array, times: number) => Buffer.alloc(bytes.length * times, bytes);
 
 /** A helper that answers GetInfo, and all other calls by `answer`. */
-function serve(answer: (stream: ServerHttp2Stream, path: string) => void, instanceId = "one") {
+function serve(answer: (stream: ServerHttp2Stream, path: string) => void, instanceId = "one", version = 1) {
   return (stream: Duplex) => {
     const session = performServerHandshake(stream, { settings: { maxConcurrentStreams: 1_000 } });
     session.on("error", () => {});
@@ -116,7 +124,7 @@ function serve(answer: (stream: ServerHttp2Stream, path: string) => void, instan
       const path = String(headers[":path"]);
       if (!path.endsWith("/GetInfo")) return answer(call, path);
       call.respond({ ":status": 200, "content-type": "application/proto" });
-      call.end(encode(GetInfoResponseSchema, { version: 1, instanceId }));
+      call.end(encode(GetInfoResponseSchema, { version, instanceId }));
     });
   };
 }
@@ -245,6 +253,50 @@ test.each(["one after another", "at once"])(
     await expect.poll(() => counts().open).toBe(0);
   },
 );
+
+const id = Buffer.alloc(16, "id");
+
+test("a data connection begins with its mark and id, and ends with its signal; a sandbox has four at most", async () => {
+  const ends: Socket[] = [];
+  const server = createServer((socket) => ends.push(socket)).listen(0);
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const connectDaemon = async () => connect(port);
+  const { connections } = connectTo(
+    serve(() => {}, "one", 7),
+    10_000,
+    connectDaemon,
+  );
+  const { openData } = await connections.open("a", signal);
+  const leaving = new AbortController();
+  const sockets = await Promise.all([1, 2, 3, 4].map(() => openData(id, leaving.signal)));
+  expect(await openData(id, signal)).toBeUndefined();
+  await expect.poll(() => ends.map((end) => end.read())).toContainEqual(Buffer.concat([Buffer.of(0), id]));
+  sockets[0]?.destroy();
+  await expect.poll(() => openData(id, leaving.signal)).toBeDefined();
+  leaving.abort();
+  await expect.poll(() => ends.every((end) => end.resume().closed)).toBe(true);
+  await expect(openData(id, leaving.signal)).rejects.toThrow();
+  connections.close();
+  server.close();
+});
+
+test.each([
+  ["an earlier helper", 6, async () => connect(1)],
+  ["one that only the engine reaches", 7, undefined],
+  ["one that can't be reached now", 7, () => Promise.reject(new DomainError("RUNTIME_UNAVAILABLE", "It is away."))],
+])("%s gets no data connection, and calls go on", async (_what, version, connectDaemon) => {
+  const { connections } = connectTo(
+    serve(() => {}, "one", version),
+    10_000,
+    connectDaemon,
+  );
+  for (let i = 0; i < 6; i++) {
+    const { openData } = await connections.open("a", signal);
+    expect(await openData(id, signal)).toBeUndefined();
+  }
+  connections.close();
+});
 
 test("calls whose answers nobody reads hold no other call", async () => {
   let taken = 0;

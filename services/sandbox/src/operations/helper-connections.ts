@@ -47,12 +47,23 @@ const windowBytes = { call: mebibyte, connection: 4 * mebibyte };
 /** A frame is passed on as it comes, so large ones take no memory, and fewer of them less time. */
 const maxFrameBytes = mebibyte / 4;
 const origin = "http://helper";
+/** The first helper that takes data connections. */
+const firstWithData = 7;
+/** What tells a data connection from one for calls. */
+const dataMark = Buffer.of(0);
+/** A container gets eight connections past the engine, which those for calls need, too. */
+const maxDataConnections = 4;
 
 /** A connection to a sandbox's helper. */
 export interface HelperConnection {
   readonly transport: Transport;
   /** What the helper said when it was connected. Another `instanceId` than before: all that ran was lost. */
   readonly info: GetInfoResponse;
+  /**
+   * Opens the data connection of this id (see `FileService` of the helper), which is destroyed when the signal aborts.
+   * Undefined where none can be had: there is no way past the engine, the helper is an earlier one, or 4 are open.
+   */
+  openData(id: Uint8Array, signal: AbortSignal): Promise<Socket | undefined>;
 }
 
 /**
@@ -93,7 +104,10 @@ export function createHelperConnections(o: {
     for (let attempt = 1; ; attempt++) {
       const limit = AbortSignal.any([closing.signal, AbortSignal.timeout(openMs)]);
       const stream = await operations.connectHelper(sandboxId, limit);
-      const connection = new OpenConnection(await openSocket(stream));
+      const connection = new OpenConnection(await openSocket(stream), async (signal) => {
+        const socket = await operations.connectDaemon?.(sandboxId, signal);
+        return socket && openSocket(socket);
+      });
       try {
         await connection.begin(limit);
         return connection;
@@ -171,11 +185,14 @@ class OpenConnection implements HelperConnection {
   #info: GetInfoResponse | undefined;
   readonly #session: ClientHttp2Session;
   readonly #socket: Socket;
+  readonly #openAnother: (signal: AbortSignal) => Promise<Socket | undefined>;
   #calls = 0;
+  #dataConnections = 0;
   #idle: NodeJS.Timeout | undefined;
 
-  constructor(socket: Socket) {
+  constructor(socket: Socket, openAnother: (signal: AbortSignal) => Promise<Socket | undefined>) {
     this.#socket = socket;
+    this.#openAnother = openAnother;
     const session = connect(origin, {
       createConnection: () => socket,
       settings: { enablePush: false, initialWindowSize: windowBytes.call, maxFrameSize: maxFrameBytes },
@@ -228,6 +245,29 @@ class OpenConnection implements HelperConnection {
     const info = await createClient(HelperService, this.transport).getInfo({}, { signal });
     this.#info = boundInfo(info);
   }
+
+  readonly openData = async (id: Uint8Array, signal: AbortSignal): Promise<Socket | undefined> => {
+    if (this.info.version < firstWithData || this.#dataConnections >= maxDataConnections) return undefined;
+    this.#dataConnections++;
+    // Where it fails, the connection for calls takes the content.
+    const socket = await this.#openAnother(signal).catch(() => undefined);
+    if (!socket || socket.destroyed || signal.aborted) {
+      this.#dataConnections--;
+      socket?.destroy();
+      signal.throwIfAborted();
+      return undefined;
+    }
+    const abort = () => socket.destroy();
+    signal.addEventListener("abort", abort);
+    socket.once("close", () => {
+      this.#dataConnections--;
+      signal.removeEventListener("abort", abort);
+    });
+    // Whoever reads or writes it learns of its end.
+    socket.on("error", () => {});
+    socket.write(Buffer.concat([dataMark, id]));
+    return socket;
+  };
 
   onClose(listener: () => void): void {
     if (this.isUsable) this.#session.once("close", listener);

@@ -1,7 +1,6 @@
-import type { HandlerContext, Transport } from "@connectrpc/connect";
+import type { HandlerContext } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
-import type { GetInfoResponse } from "@sandgate/proto/helper/v1/helper";
 import type { AuditedUse } from "../domain/audited-uses.ts";
 import type { Sandbox } from "../domain/sandbox.ts";
 import type { Sandboxes } from "../store/sandboxes.ts";
@@ -9,7 +8,7 @@ import type { Changes } from "../usecases/changes.ts";
 import { endedError, requireReady } from "../usecases/require-ready.ts";
 import type { SandboxUse } from "../usecases/sandbox-use.ts";
 import type { UseRecorder } from "../usecases/use-recorder.ts";
-import type { HelperConnections } from "./helper-connections.ts";
+import type { HelperConnection, HelperConnections } from "./helper-connections.ts";
 import { fromHelperError, isRefusal } from "./helper-errors.ts";
 import type { OperationMetrics } from "./metrics.ts";
 
@@ -17,11 +16,8 @@ import type { OperationMetrics } from "./metrics.ts";
 const rereadMs = 1_000;
 
 /** A sandbox that a call uses, and the way to its helper. */
-export interface SandboxHelper {
+export interface SandboxHelper extends HelperConnection {
   readonly sandbox: Sandbox;
-  readonly transport: Transport;
-  /** What the helper that `transport` leads to said of itself. */
-  readonly info: GetInfoResponse;
   /** Aborts when the caller leaves, the sandbox begins to stop, or the process drains. */
   readonly signal: AbortSignal;
   /**
@@ -105,8 +101,8 @@ export function createSandboxHelpers(o: {
       }
     };
     try {
-      const { transport, info } = await o.connections.open(sandbox.id, signal);
-      return { helper: { sandbox, transport, info, signal, audited }, leave, explain };
+      const { transport, info, openData } = await o.connections.open(sandbox.id, signal);
+      return { helper: { sandbox, transport, info, openData, signal, audited }, leave, explain };
     } catch (error) {
       leave();
       throw explain(error);

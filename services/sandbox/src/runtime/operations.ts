@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 
 // The port to what runs inside sandboxes. As of the other ports, errors are DomainErrors; any method may throw
@@ -19,4 +20,9 @@ export interface RuntimeOperations {
    * where the sandbox was made without one. Throws the signal's reason when it aborts before the stream is open.
    */
   connectHelper(sandboxId: string, signal: AbortSignal): Promise<Duplex>;
+  /**
+   * Opens a socket to the daemon of a helper that is connected, past the engine. Undefined where only the engine reaches
+   * it. Throws the signal's reason.
+   */
+  connectDaemon?(sandboxId: string, signal: AbortSignal): Promise<Socket | undefined>;
 }

@@ -17,6 +17,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"sandgate/helper/internal/dataconn"
 	"sandgate/helper/internal/file"
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/helperv1/helperv1connect"
@@ -29,7 +30,7 @@ import (
 
 const (
 	// Grows with every change of the contract.
-	version = 6
+	version = 7
 	// Where `dial` puts the listening socket.
 	listenerDescriptor = 3
 	threads            = 16
@@ -80,7 +81,7 @@ func (info *info) GetUser(_ context.Context, request *helperv1.GetUserRequest) (
 	return answer, nil
 }
 
-func newServer(surroundings process.Surroundings, pool *reaper.Pool) *http.Server {
+func newServer(surroundings process.Surroundings, pool *reaper.Pool, data *dataconn.Waiting) *http.Server {
 	mux := http.NewServeMux()
 	options := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
@@ -96,7 +97,7 @@ func newServer(surroundings process.Surroundings, pool *reaper.Pool) *http.Serve
 	mux.Handle(path, response.Held(handler))
 	path, handler = helperv1connect.NewPortServiceHandler(port.NewService(processes.Reapers), options...)
 	mux.Handle(path, response.Held(handler))
-	mux.Handle(helperv1connect.NewFileServiceHandler(file.NewService(surroundings.Cwd, surroundings.Users), options...))
+	mux.Handle(helperv1connect.NewFileServiceHandler(file.NewService(surroundings.Cwd, surroundings.Users, data), options...))
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
@@ -138,7 +139,8 @@ func Run() error {
 	if cwd, err := os.Getwd(); err == nil {
 		surroundings.Cwd = cwd
 	}
-	return newServer(surroundings, pool).Serve(ownListener{listener.(*net.UnixListener)})
+	data := dataconn.New()
+	return newServer(surroundings, pool, data).Serve(newListener(listener.(*net.UnixListener), data))
 }
 
 func environment(given []byte) []string {

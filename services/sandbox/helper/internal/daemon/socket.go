@@ -9,10 +9,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandgate/helper/internal/dataconn"
 )
 
-// Of a dial that has connected.
-const handOverTimeout = 2 * time.Second
+const (
+	// Of a dial that has connected.
+	handOverTimeout = 2 * time.Second
+	// After a dial that could not be accepted.
+	acceptPause = 10 * time.Millisecond
+)
 
 // SocketName is an abstract one, so that it needs no file system; each user of a sandbox has another.
 func SocketName(uid int) string { return "@sandgate-helper-" + strconv.Itoa(uid) }
@@ -52,6 +58,8 @@ func HandOver(daemon *net.UnixConn, input, output int) error {
 type handedOver struct {
 	*net.UnixConn
 	input, output *os.File
+	// What was read to see what it is.
+	read []byte
 }
 
 func takeOver(dial *net.UnixConn) (*handedOver, error) {
@@ -80,7 +88,7 @@ func takeOver(dial *net.UnixConn) (*handedOver, error) {
 	if _, err := dial.Write([]byte{0}); err != nil {
 		return nil, errors.Join(err, files[0].Close(), files[1].Close())
 	}
-	connection := &handedOver{dial, files[0], files[1]}
+	connection := &handedOver{UnixConn: dial, input: files[0], output: files[1]}
 	go func() {
 		_ = dial.SetReadDeadline(time.Time{})
 		_, _ = io.Copy(io.Discard, dial)
@@ -109,7 +117,15 @@ func filesIn(control []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-func (connection *handedOver) Read(into []byte) (int, error)  { return connection.input.Read(into) }
+func (connection *handedOver) Read(into []byte) (int, error) {
+	if len(connection.read) > 0 {
+		count := copy(into, connection.read)
+		connection.read = connection.read[count:]
+		return count, nil
+	}
+	return connection.input.Read(into)
+}
+
 func (connection *handedOver) Write(from []byte) (int, error) { return connection.output.Write(from) }
 
 func (connection *handedOver) Close() error {
@@ -128,19 +144,46 @@ func (connection *handedOver) SetWriteDeadline(at time.Time) error {
 	return connection.output.SetWriteDeadline(at)
 }
 
-// ownListener accepts connections of the helper's own user alone.
-type ownListener struct{ *net.UnixListener }
-
-func (listener ownListener) Accept() (net.Conn, error) {
-	for {
-		dial, err := listener.AcceptUnix()
-		if err != nil {
-			return nil, err
-		}
-		connection, err := takeOver(dial)
-		if err == nil {
-			return connection, nil
-		}
-		dial.Close()
-	}
+// ownListener accepts connections of the helper's own user alone, and gives those that carry data away.
+type ownListener struct {
+	*net.UnixListener
+	data     *dataconn.Waiting
+	accepted chan net.Conn
 }
+
+func newListener(dials *net.UnixListener, data *dataconn.Waiting) *ownListener {
+	listener := &ownListener{dials, data, make(chan net.Conn)}
+	go func() {
+		for {
+			dial, err := dials.AcceptUnix()
+			if err != nil {
+				// For want of descriptors, which ends no other connection.
+				time.Sleep(acceptPause)
+				continue
+			}
+			go listener.receive(dial)
+		}
+	}()
+	return listener
+}
+
+func (listener *ownListener) receive(dial *net.UnixConn) {
+	connection, err := takeOver(dial)
+	if err != nil {
+		dial.Close()
+		return
+	}
+	first := make([]byte, 1)
+	if _, err := connection.Read(first); err != nil {
+		connection.Close()
+		return
+	}
+	if first[0] == dataconn.Mark {
+		listener.data.Offer(connection)
+		return
+	}
+	connection.read = first
+	listener.accepted <- connection
+}
+
+func (listener *ownListener) Accept() (net.Conn, error) { return <-listener.accepted, nil }

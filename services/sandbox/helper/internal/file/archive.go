@@ -142,7 +142,7 @@ func badArchive(format string, values ...any) error {
 	return failure.New(helperv1.Reason_REASON_BAD_ARCHIVE, fmt.Sprintf(format, values...))
 }
 
-func (service *Service) WriteArchive(_ context.Context, stream *connect.ClientStream[helperv1.WriteArchiveRequest]) (*helperv1.WriteArchiveResponse, error) {
+func (service *Service) WriteArchive(ctx context.Context, stream *connect.ClientStream[helperv1.WriteArchiveRequest]) (*helperv1.WriteArchiveResponse, error) {
 	if !stream.Receive() {
 		return nil, cutOff(stream.Err())
 	}
@@ -176,12 +176,15 @@ func (service *Service) WriteArchive(_ context.Context, stream *connect.ClientSt
 		done <- err
 	}()
 	committed := false
-	for !committed && stream.Receive() {
-		if committed = stream.Msg().GetCommit(); committed {
-			break
-		}
-		if _, err := write.Write(stream.Msg().GetData()); err != nil {
-			break
+	var failed error
+	for !committed && failed == nil && stream.Receive() {
+		switch part := stream.Msg().Part.(type) {
+		case *helperv1.WriteArchiveRequest_Commit:
+			committed = part.Commit
+		case *helperv1.WriteArchiveRequest_Data:
+			_, failed = write.Write(part.Data)
+		case *helperv1.WriteArchiveRequest_DataConnection:
+			failed = service.receive(ctx, write, part.DataConnection)
 		}
 	}
 	if committed {
@@ -191,6 +194,8 @@ func (service *Service) WriteArchive(_ context.Context, stream *connect.ClientSt
 	}
 	err = <-done
 	switch {
+	case failed != nil && !errors.Is(failed, errExtracted):
+		return nil, failed
 	case err != nil && !committed && stream.Err() != nil:
 		return nil, stream.Err()
 	case err != nil:

@@ -13,7 +13,11 @@ import (
 	"sandgate/helper/internal/helperv1"
 )
 
-const chunkBytes = 256 << 10
+const (
+	chunkBytes = 256 << 10
+	// From here on a content is worth a data connection.
+	largeBytes = 1 << 20
+)
 
 func notAFile() error {
 	return failure.New(helperv1.Reason_REASON_NOT_A_FILE, "it is no regular file")
@@ -101,18 +105,33 @@ func (service *Service) Read(ctx context.Context, request *helperv1.ReadRequest,
 			start.Length = &length
 		}
 	}
-	if err := stream.Send(&helperv1.ReadResponse{Part: &helperv1.ReadResponse_Start_{Start: start}}); err != nil {
-		return err
-	}
 	left := int64(1) << 62
 	if start.Length != nil {
 		left = *start.Length
+	}
+	start.ByDataConnection = len(request.DataConnection) > 0 && left >= largeBytes
+	if err := stream.Send(&helperv1.ReadResponse{Part: &helperv1.ReadResponse_Start_{Start: start}}); err != nil {
+		return err
+	}
+	send := func(data []byte) error {
+		return stream.Send(&helperv1.ReadResponse{Part: &helperv1.ReadResponse_Data{Data: data}})
+	}
+	if start.ByDataConnection {
+		connection, err := service.data.Take(ctx, request.DataConnection)
+		if err != nil {
+			return err
+		}
+		defer connection.Close()
+		send = func(data []byte) error {
+			_, err := connection.Write(data)
+			return err
+		}
 	}
 	buffer := make([]byte, min(chunkBytes, left))
 	for offset := start.Offset; left > 0 && ctx.Err() == nil; {
 		count, err := file.ReadAt(buffer[:min(left, int64(len(buffer)))], offset)
 		if count > 0 {
-			if err := stream.Send(&helperv1.ReadResponse{Part: &helperv1.ReadResponse_Data{Data: buffer[:count]}}); err != nil {
+			if err := send(buffer[:count]); err != nil {
 				return err
 			}
 			offset, left = offset+int64(count), left-int64(count)

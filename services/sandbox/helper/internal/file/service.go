@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandgate/helper/internal/dataconn"
 	"sandgate/helper/internal/failure"
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/helperv1/helperv1connect"
@@ -21,6 +22,7 @@ import (
 type Service struct {
 	cwd   string
 	users userdb.Database
+	data  *dataconn.Waiting
 	// Has one value while a change is made.
 	changing chan struct{}
 	watchers watchers
@@ -30,8 +32,8 @@ type Service struct {
 var _ helperv1connect.FileServiceHandler = (*Service)(nil)
 
 // NewService takes the folder in which relative paths start, which is this process's too.
-func NewService(cwd string, users userdb.Database) *Service {
-	return &Service{cwd: cwd, users: users, changing: make(chan struct{}, 1), watchers: newWatchers()}
+func NewService(cwd string, users userdb.Database, data *dataconn.Waiting) *Service {
+	return &Service{cwd: cwd, users: users, data: data, changing: make(chan struct{}, 1), watchers: newWatchers()}
 }
 
 // inTurn looks at a precondition and makes the change while no other is made, so that of several with one condition one wins.

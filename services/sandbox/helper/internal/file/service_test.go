@@ -9,12 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"sandgate/helper/internal/dataconn"
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/userdb"
 )
 
 func TestChangesWhoseCallerHasLeft(t *testing.T) {
-	service := NewService("/", userdb.Open("/etc"))
+	service := NewService("/", userdb.Open("/etc"), dataconn.New())
 	folder := t.TempDir()
 	file := folder + "/file"
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -66,7 +67,7 @@ func TestChangesWhoseCallerHasLeft(t *testing.T) {
 }
 
 func TestRecursiveRemovalsWithOneCondition(t *testing.T) {
-	service := NewService("/", userdb.Open("/etc"))
+	service := NewService("/", userdb.Open("/etc"), dataconn.New())
 	folder := t.TempDir() + "/folder"
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)

@@ -3,12 +3,13 @@ package file
 import (
 	"testing"
 
+	"sandgate/helper/internal/dataconn"
 	"sandgate/helper/internal/helperv1"
 	"sandgate/helper/internal/userdb"
 )
 
 func TestWatchersThatNobodyAsksMakeRoom(t *testing.T) {
-	service := NewService("/", userdb.Open("/etc"))
+	service := NewService("/", userdb.Open("/etc"), dataconn.New())
 	folder := []byte(t.TempDir())
 	create := func() (string, error) {
 		made, err := service.CreateWatcher(t.Context(), &helperv1.CreateWatcherRequest{Path: folder})

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -297,22 +298,51 @@ func (service *Service) Write(ctx context.Context, stream *connect.ClientStream[
 		return nil, failure.FromSystem(err)
 	}
 	defer identity.As(user, file.close)
-	for written := int64(0); stream.Receive(); {
-		message := stream.Msg()
-		if message.GetCommit() {
+	into := &limited{file.file, start.MaxBytes}
+	if start.MaxBytes == 0 {
+		into.left = math.MaxInt64
+	}
+	for stream.Receive() {
+		var err error
+		switch part := stream.Msg().Part.(type) {
+		case *helperv1.WriteRequest_Commit:
 			return as(user, func() (*helperv1.WriteResponse, error) {
 				return service.commit(ctx, path, file, start, condition)
 			})
+		case *helperv1.WriteRequest_Data:
+			_, err = into.Write(part.Data)
+		case *helperv1.WriteRequest_DataConnection:
+			err = service.receive(ctx, into, part.DataConnection)
 		}
-		written += int64(len(message.GetData()))
-		if start.MaxBytes > 0 && written > start.MaxBytes {
-			return nil, tooLarge()
-		}
-		if _, err := file.file.Write(message.GetData()); err != nil {
+		if err != nil {
 			return nil, failure.FromSystem(err)
 		}
 	}
 	return nil, cutOff(stream.Err())
+}
+
+// receive writes all that comes by a data connection.
+func (service *Service) receive(ctx context.Context, into io.Writer, id []byte) error {
+	connection, err := service.data.Take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	_, err = io.CopyBuffer(into, connection, make([]byte, chunkBytes))
+	return err
+}
+
+// limited fails with REASON_TOO_LARGE for more than was allowed.
+type limited struct {
+	file *os.File
+	left int64
+}
+
+func (into *limited) Write(data []byte) (int, error) {
+	if into.left -= int64(len(data)); into.left < 0 {
+		return 0, tooLarge()
+	}
+	return into.file.Write(data)
 }
 
 func (service *Service) commit(ctx context.Context, path string, file *writing, start *helperv1.WriteRequest_Start, condition *precondition) (response *helperv1.WriteResponse, err error) {

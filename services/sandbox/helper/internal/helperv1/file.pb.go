@@ -621,9 +621,11 @@ type ReadRequest struct {
 	// The range counts only for a file with this etag; another is read whole.
 	IfRange string `protobuf:"bytes,3,opt,name=if_range,json=ifRange,proto3" json:"if_range,omitempty"`
 	// Empty: the image's.
-	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	User string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	// The caller can open this data connection, for a content that is worth it.
+	DataConnection []byte `protobuf:"bytes,5,opt,name=data_connection,json=dataConnection,proto3" json:"data_connection,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReadRequest) Reset() {
@@ -682,6 +684,13 @@ func (x *ReadRequest) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *ReadRequest) GetDataConnection() []byte {
+	if x != nil {
+		return x.DataConnection
+	}
+	return nil
 }
 
 type ReadResponse struct {
@@ -774,6 +783,7 @@ type WriteRequest struct {
 	//	*WriteRequest_Start_
 	//	*WriteRequest_Data
 	//	*WriteRequest_Commit
+	//	*WriteRequest_DataConnection
 	Part          isWriteRequest_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -843,6 +853,15 @@ func (x *WriteRequest) GetCommit() bool {
 	return false
 }
 
+func (x *WriteRequest) GetDataConnection() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*WriteRequest_DataConnection); ok {
+			return x.DataConnection
+		}
+	}
+	return nil
+}
+
 type isWriteRequest_Part interface {
 	isWriteRequest_Part()
 }
@@ -859,11 +878,18 @@ type WriteRequest_Commit struct {
 	Commit bool `protobuf:"varint,3,opt,name=commit,proto3,oneof"`
 }
 
+type WriteRequest_DataConnection struct {
+	// What is left comes by this data connection; only `commit` follows, once the caller has ended that.
+	DataConnection []byte `protobuf:"bytes,4,opt,name=data_connection,json=dataConnection,proto3,oneof"`
+}
+
 func (*WriteRequest_Start_) isWriteRequest_Part() {}
 
 func (*WriteRequest_Data) isWriteRequest_Part() {}
 
 func (*WriteRequest_Commit) isWriteRequest_Part() {}
+
+func (*WriteRequest_DataConnection) isWriteRequest_Part() {}
 
 type WriteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1466,6 +1492,7 @@ type WriteArchiveRequest struct {
 	//	*WriteArchiveRequest_Start_
 	//	*WriteArchiveRequest_Data
 	//	*WriteArchiveRequest_Commit
+	//	*WriteArchiveRequest_DataConnection
 	Part          isWriteArchiveRequest_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1535,6 +1562,15 @@ func (x *WriteArchiveRequest) GetCommit() bool {
 	return false
 }
 
+func (x *WriteArchiveRequest) GetDataConnection() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*WriteArchiveRequest_DataConnection); ok {
+			return x.DataConnection
+		}
+	}
+	return nil
+}
+
 type isWriteArchiveRequest_Part interface {
 	isWriteArchiveRequest_Part()
 }
@@ -1551,11 +1587,18 @@ type WriteArchiveRequest_Commit struct {
 	Commit bool `protobuf:"varint,3,opt,name=commit,proto3,oneof"`
 }
 
+type WriteArchiveRequest_DataConnection struct {
+	// As of WriteRequest.
+	DataConnection []byte `protobuf:"bytes,4,opt,name=data_connection,json=dataConnection,proto3,oneof"`
+}
+
 func (*WriteArchiveRequest_Start_) isWriteArchiveRequest_Part() {}
 
 func (*WriteArchiveRequest_Data) isWriteArchiveRequest_Part() {}
 
 func (*WriteArchiveRequest_Commit) isWriteArchiveRequest_Part() {}
+
+func (*WriteArchiveRequest_DataConnection) isWriteArchiveRequest_Part() {}
 
 type WriteArchiveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2025,9 +2068,11 @@ type ReadResponse_Start struct {
 	Length *int64 `protobuf:"varint,2,opt,name=length,proto3,oneof" json:"length,omitempty"`
 	Offset int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The range was applied.
-	Partial       bool `protobuf:"varint,4,opt,name=partial,proto3" json:"partial,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Partial bool `protobuf:"varint,4,opt,name=partial,proto3" json:"partial,omitempty"`
+	// The content comes by the data connection, which the caller opens now, and which ends with it.
+	ByDataConnection bool `protobuf:"varint,5,opt,name=by_data_connection,json=byDataConnection,proto3" json:"by_data_connection,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ReadResponse_Start) Reset() {
@@ -2084,6 +2129,13 @@ func (x *ReadResponse_Start) GetOffset() int64 {
 func (x *ReadResponse_Start) GetPartial() bool {
 	if x != nil {
 		return x.Partial
+	}
+	return false
+}
+
+func (x *ReadResponse_Start) GetByDataConnection() bool {
+	if x != nil {
+		return x.ByDataConnection
 	}
 	return false
 }
@@ -2331,26 +2383,29 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\x05start\x18\x01 \x01(\x03H\x00R\x05start\x88\x01\x01\x12\x1b\n" +
 	"\x06length\x18\x02 \x01(\x03H\x01R\x06length\x88\x01\x01B\b\n" +
 	"\x06_startB\t\n" +
-	"\a_length\"\x85\x01\n" +
+	"\a_length\"\xae\x01\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x123\n" +
 	"\x05range\x18\x02 \x01(\v2\x1d.sandgate.helper.v1.ByteRangeR\x05range\x12\x19\n" +
 	"\bif_range\x18\x03 \x01(\tR\aifRange\x12\x12\n" +
-	"\x04user\x18\x04 \x01(\tR\x04user\"\x81\x02\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12'\n" +
+	"\x0fdata_connection\x18\x05 \x01(\fR\x0edataConnection\"\xaf\x02\n" +
 	"\fReadResponse\x12>\n" +
 	"\x05start\x18\x01 \x01(\v2&.sandgate.helper.v1.ReadResponse.StartH\x00R\x05start\x12\x14\n" +
-	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x1a\x92\x01\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x1a\xc0\x01\n" +
 	"\x05Start\x12/\n" +
 	"\x05entry\x18\x01 \x01(\v2\x19.sandgate.helper.v1.EntryR\x05entry\x12\x1b\n" +
 	"\x06length\x18\x02 \x01(\x03H\x00R\x06length\x88\x01\x01\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x18\n" +
-	"\apartial\x18\x04 \x01(\bR\apartialB\t\n" +
+	"\apartial\x18\x04 \x01(\bR\apartial\x12,\n" +
+	"\x12by_data_connection\x18\x05 \x01(\bR\x10byDataConnectionB\t\n" +
 	"\a_lengthB\x06\n" +
-	"\x04part\"\xdc\x02\n" +
+	"\x04part\"\x87\x03\n" +
 	"\fWriteRequest\x12>\n" +
 	"\x05start\x18\x01 \x01(\v2&.sandgate.helper.v1.WriteRequest.StartH\x00R\x05start\x12\x19\n" +
 	"\x04data\x18\x02 \x01(\fB\x03\x80\x01\x01H\x00R\x04data\x12\x18\n" +
-	"\x06commit\x18\x03 \x01(\bH\x00R\x06commit\x1a\xce\x01\n" +
+	"\x06commit\x18\x03 \x01(\bH\x00R\x06commit\x12)\n" +
+	"\x0fdata_connection\x18\x04 \x01(\fH\x00R\x0edataConnection\x1a\xce\x01\n" +
 	"\x05Start\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x17\n" +
 	"\x04mode\x18\x02 \x01(\rH\x00R\x04mode\x88\x01\x01\x12\x18\n" +
@@ -2395,11 +2450,12 @@ const file_sandgate_helper_v1_file_proto_rawDesc = "" +
 	"\x12ReadArchiveRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\")\n" +
 	"\x13ReadArchiveResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xd3\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xfe\x01\n" +
 	"\x13WriteArchiveRequest\x12E\n" +
 	"\x05start\x18\x01 \x01(\v2-.sandgate.helper.v1.WriteArchiveRequest.StartH\x00R\x05start\x12\x19\n" +
 	"\x04data\x18\x02 \x01(\fB\x03\x80\x01\x01H\x00R\x04data\x12\x18\n" +
-	"\x06commit\x18\x03 \x01(\bH\x00R\x06commit\x1a8\n" +
+	"\x06commit\x18\x03 \x01(\bH\x00R\x06commit\x12)\n" +
+	"\x0fdata_connection\x18\x04 \x01(\fH\x00R\x0edataConnection\x1a8\n" +
 	"\x05Start\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x1b\n" +
 	"\tmax_bytes\x18\x02 \x01(\x03R\bmaxBytesB\x06\n" +
@@ -2586,12 +2642,14 @@ func file_sandgate_helper_v1_file_proto_init() {
 		(*WriteRequest_Start_)(nil),
 		(*WriteRequest_Data)(nil),
 		(*WriteRequest_Commit)(nil),
+		(*WriteRequest_DataConnection)(nil),
 	}
 	file_sandgate_helper_v1_file_proto_msgTypes[11].OneofWrappers = []any{}
 	file_sandgate_helper_v1_file_proto_msgTypes[21].OneofWrappers = []any{
 		(*WriteArchiveRequest_Start_)(nil),
 		(*WriteArchiveRequest_Data)(nil),
 		(*WriteArchiveRequest_Commit)(nil),
+		(*WriteArchiveRequest_DataConnection)(nil),
 	}
 	file_sandgate_helper_v1_file_proto_msgTypes[24].OneofWrappers = []any{
 		(*WatchResponse_Ready)(nil),

@@ -61,20 +61,36 @@ export function createDockerOperations(
     }
   }
 
+  async function inContainer<T>(
+    sandboxId: string,
+    signal: AbortSignal,
+    connect: (container: Container) => Promise<T>,
+  ): Promise<T> {
+    try {
+      return await connect(engine.getContainer(containerNameOf(sandboxId)));
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      // No such container, or one that doesn't run.
+      const status = statusOf(error);
+      if (status === 404 || status === 409) throw sandboxEnded(error);
+      throw toRuntimeUnavailable(error);
+    }
+  }
+
   return {
-    async connectHelper(sandboxId, signal) {
-      const container = engine.getContainer(containerNameOf(sandboxId));
-      try {
+    connectHelper: (sandboxId, signal) =>
+      inContainer(sandboxId, signal, async (container) => {
         const socket = await connectDirectly(container, signal);
-        return socket ?? (await openExec(container, helperCommand, { signal, explainEnd: explainHelperEnd }));
-      } catch (error) {
-        if (signal.aborted) throw signal.reason;
-        // No such container, or one that doesn't run.
-        const status = statusOf(error);
-        if (status === 404 || status === 409) throw sandboxEnded(error);
-        throw toRuntimeUnavailable(error);
-      }
-    },
+        return socket ?? openExec(container, helperCommand, { signal, explainEnd: explainHelperEnd });
+      }),
+
+    connectDaemon: (sandboxId, signal) =>
+      inContainer(sandboxId, signal, async (container) => {
+        if (!connector || isResting()) return undefined;
+        const { containerId, pid } = await inspect(container, signal);
+        const uid = users.get(containerId);
+        return uid === undefined || pid === 0 ? undefined : tryConnector(container, { containerId, pid, uid }, signal);
+      }),
   };
 }
 

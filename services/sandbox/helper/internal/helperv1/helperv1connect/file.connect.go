@@ -73,7 +73,7 @@ type FileServiceClient interface {
 	Stat(context.Context, *helperv1.StatRequest) (*helperv1.StatResponse, error)
 	// In byte order within each folder, a folder before what is in it. Follows no link but `path` itself.
 	List(context.Context, *helperv1.ListRequest) (*helperv1.ListResponse, error)
-	// First `start`, then `data`.
+	// First `start`, then `data`, or nothing where the content comes by a data connection.
 	Read(context.Context, *helperv1.ReadRequest) (*connect.ServerStreamForClient[helperv1.ReadResponse], error)
 	// First `start`, then `data`, and `commit` as the last. A reader sees the old or the new file whole, and a stream without
 	// `commit` changes nothing, but where a rename isn't possible: there the file is written in place.
@@ -86,7 +86,7 @@ type FileServiceClient interface {
 	// A tar archive of a file or of what is in a folder; sockets, FIFOs, devices and what is removed meanwhile are left out. One
 	// that fails ends with an error, never well.
 	ReadArchive(context.Context, *helperv1.ReadArchiveRequest) (*connect.ServerStreamForClient[helperv1.ReadArchiveResponse], error)
-	// Extracts a tar archive into a folder: first `start`, then `data`, and `commit` as the last.
+	// Extracts a tar archive into a folder: first `start`, then `data`, and `commit` as the last, as for a file.
 	WriteArchive(context.Context) (*connect.ClientStreamForClientSimple[helperv1.WriteArchiveRequest, helperv1.WriteArchiveResponse], error)
 	// First `ready`, then the changes.
 	Watch(context.Context, *helperv1.WatchRequest) (*connect.ServerStreamForClient[helperv1.WatchResponse], error)
@@ -330,7 +330,7 @@ type FileServiceHandler interface {
 	Stat(context.Context, *helperv1.StatRequest) (*helperv1.StatResponse, error)
 	// In byte order within each folder, a folder before what is in it. Follows no link but `path` itself.
 	List(context.Context, *helperv1.ListRequest) (*helperv1.ListResponse, error)
-	// First `start`, then `data`.
+	// First `start`, then `data`, or nothing where the content comes by a data connection.
 	Read(context.Context, *helperv1.ReadRequest, *connect.ServerStream[helperv1.ReadResponse]) error
 	// First `start`, then `data`, and `commit` as the last. A reader sees the old or the new file whole, and a stream without
 	// `commit` changes nothing, but where a rename isn't possible: there the file is written in place.
@@ -343,7 +343,7 @@ type FileServiceHandler interface {
 	// A tar archive of a file or of what is in a folder; sockets, FIFOs, devices and what is removed meanwhile are left out. One
 	// that fails ends with an error, never well.
 	ReadArchive(context.Context, *helperv1.ReadArchiveRequest, *connect.ServerStream[helperv1.ReadArchiveResponse]) error
-	// Extracts a tar archive into a folder: first `start`, then `data`, and `commit` as the last.
+	// Extracts a tar archive into a folder: first `start`, then `data`, and `commit` as the last, as for a file.
 	WriteArchive(context.Context, *connect.ClientStream[helperv1.WriteArchiveRequest]) (*helperv1.WriteArchiveResponse, error)
 	// First `ready`, then the changes.
 	Watch(context.Context, *helperv1.WatchRequest, *connect.ServerStream[helperv1.WatchResponse]) error
