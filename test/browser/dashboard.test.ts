@@ -149,6 +149,19 @@ describe.runIf(isAvailable)("the dashboard", () => {
     await heading("Audit log").waitFor();
   });
 
+  test("is loaded again when a server of another version lacks its script or style, and says so", async () => {
+    for (const type of ["js", "css"]) {
+      let requests = 0;
+      await page.route(`**/assets/index-*.${type}`, (route) =>
+        requests++ === 0 ? route.fulfill({ status: 404, body: "" }) : route.fallback(),
+      );
+      await dashboard.open(page, "/");
+      await page.getByRole("alert").filter({ hasText: "upgraded" }).waitFor();
+      await heading("Sign in").waitFor();
+      expect(requests).toBe(2);
+    }
+  });
+
   test("says what to do first in an empty workspace", async () => {
     await dashboard.call("POST", "/workspaces", { name: "Empty" });
     await signInAt("/");

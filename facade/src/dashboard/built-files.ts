@@ -9,6 +9,8 @@ const defaultRoot = join(import.meta.dirname, "../../../dashboard/dist");
 export interface FirstPage {
   html: string;
   etag: string;
+  /** The digests of the scripts that stand in it, as a Content-Security-Policy has them. */
+  scriptDigests: string[];
 }
 
 /** The files of the built dashboard, which may be built while the server runs. */
@@ -34,7 +36,12 @@ export function openBuiltFiles(root = defaultRoot): BuiltFiles {
         '<base href="/dashboard/"',
         `<base href="${prefix}/dashboard/"`,
       );
-      return { html, etag: `"${hash("sha256", html, "base64url").slice(0, 22)}"` };
+      const scripts = [...html.matchAll(/<script>([^<]*)<\/script>/g)];
+      return {
+        html,
+        etag: `"${hash("sha256", html, "base64url").slice(0, 22)}"`,
+        scriptDigests: scripts.map(([, script = ""]) => `'sha256-${hash("sha256", script, "base64")}'`),
+      };
     },
   };
 }

@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { brotliCompressSync } from "node:zlib";
@@ -74,7 +75,7 @@ test("what isn't built is a 404 that says what builds it, and / leads to the ref
 describe("once it is built", () => {
   beforeAll(async () => {
     await mkdir(join(folder, "assets"));
-    await writeFile(join(folder, "index.html"), '<!doctype html><base href="/dashboard/" />');
+    await writeFile(join(folder, "index.html"), `<!doctype html><base href="/dashboard/" /><script>${script}</script>`);
     await writeFile(join(folder, "secret"), "not below assets");
     await writeFile(join(folder, "assets/index-abc.js"), script);
     await writeFile(join(folder, "assets/index-abc.js.br"), compressed);
@@ -83,14 +84,18 @@ describe("once it is built", () => {
   test("every address below it is its first page, which loads everything from where the API is reached", async () => {
     for (const url of ["/dashboard", "/dashboard/", "/dashboard/sandboxes/a-name?x=1"]) {
       const page = await get(url);
-      expect([page.statusCode, page.body]).toEqual([200, '<!doctype html><base href="/v/dashboard/" />']);
+      expect([page.statusCode, page.body]).toEqual([
+        200,
+        `<!doctype html><base href="/v/dashboard/" /><script>${script}</script>`,
+      ]);
       expect(page.headers).toMatchObject({ "content-type": "text/html; charset=utf-8", "cache-control": "no-cache" });
     }
   });
 
   test("browsers run its own scripts alone, and make no markup of texts", async () => {
     const policy = String((await get("/dashboard/")).headers["content-security-policy"]);
-    expect(policy).toContain("default-src 'none'; script-src 'self';");
+    const digest = hash("sha256", script, "base64");
+    expect(policy).toContain(`default-src 'none'; script-src 'self' 'sha256-${digest}';`);
     expect(policy).toContain("connect-src 'self';");
     expect(policy).toContain("frame-ancestors 'none'");
     expect(policy).toContain("require-trusted-types-for 'script'; trusted-types 'none'");

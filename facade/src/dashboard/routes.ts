@@ -18,18 +18,19 @@ const yearMs = 365 * 24 * 3600 * 1000;
  * What the dashboard's pages may do: run and load what this server has, and call it. The terminal styles itself with
  * rules that it writes. No text becomes markup or script (Trusted Types).
  */
-const policy = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self' 'unsafe-inline'",
-  "img-src 'self' data:",
-  "connect-src 'self'",
-  "base-uri 'self'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-  "require-trusted-types-for 'script'",
-  "trusted-types 'none'",
-].join("; ");
+const policyOf = ({ scriptDigests }: FirstPage) =>
+  [
+    "default-src 'none'",
+    ["script-src 'self'", ...scriptDigests].join(" "),
+    "style-src 'self' 'unsafe-inline'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "base-uri 'self'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ].join("; ");
 
 /**
  * The pages that people use, their session, and the way there from `/`. Where the dashboard isn't enabled, `/` leads to
@@ -85,10 +86,11 @@ export async function dashboardRoutes(
   }
 }
 
-function sendPage(reply: FastifyReply, { html, etag }: FirstPage, known: string | undefined): FastifyReply {
+function sendPage(reply: FastifyReply, page: FirstPage, known: string | undefined): FastifyReply {
+  const { html, etag } = page;
   reply.headers({
     "cache-control": "no-cache",
-    "content-security-policy": policy,
+    "content-security-policy": policyOf(page),
     "cross-origin-opener-policy": "same-origin",
     etag,
   });
