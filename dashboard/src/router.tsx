@@ -88,7 +88,7 @@ const sandboxesRoute = createRoute({
 const newSandboxRoute = createRoute({
   getParentRoute: () => shellRoute,
   path: "/sandboxes/new",
-  validateSearch: texts("image", "name", "labels", "ttl", "idle"),
+  validateSearch: texts("image", "like"),
   component: lazyRouteComponent(() => import("./pages/new-sandbox.tsx"), "NewSandbox"),
 });
 const sandboxRoute = createRoute({

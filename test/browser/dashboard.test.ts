@@ -204,11 +204,16 @@ describe.runIf(isAvailable)("the dashboard", () => {
     (await dashboard.call<{ expires_at: string }>("GET", `/sandboxes/${name}`)).expires_at;
 
   test("shows why a sandbox failed and what helps, and starts again with what was asked for", async () => {
+    const labels = { team: "web", purpose: 'the "first" run, really', "two words": "" };
+    const command = ["/no/such/program", "it's\n=1"];
     await dashboard.call("POST", "/sandboxes/provision", {
       image: "default",
       name: "bad-command",
-      labels: { team: "web" },
-      command: ["/no/such/program"],
+      labels,
+      command,
+      env: { API_KEY: "secret" },
+      ttl_seconds: 600,
+      idle_timeout_seconds: 300,
     });
     await signInAt("/sandboxes/bad-command");
     await heading("bad-command failed").waitFor();
@@ -220,7 +225,14 @@ describe.runIf(isAvailable)("the dashboard", () => {
     await page.getByRole("link", { name: "Try again" }).click();
     await heading("New sandbox").waitFor();
     expect(await page.getByLabel("Name").inputValue()).toBe("bad-command");
-    expect(await page.getByLabel("Labels").inputValue()).toBe("team=web");
+    await page.getByText("API_KEY").waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await page.setViewportSize({ width: 1280, height: 800 });
+    await page.getByLabel("Name").fill("bad-again");
+    await page.getByRole("button", { name: "Create sandbox" }).click();
+    await heading("bad-again failed").waitFor();
+    const again = await dashboard.call("GET", "/sandboxes/bad-again");
+    expect(again).toMatchObject({ labels, command, ttl_seconds: 600, idle_timeout_seconds: 300, env_names: [] });
   });
 
   test("lists sandboxes as they change, by state, name and label, page by page", async () => {

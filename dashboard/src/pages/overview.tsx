@@ -2,7 +2,6 @@ import type { SandboxRecord } from "@sandgate/client";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
 import { AlertTriangle, Check, Minus, X } from "lucide-react";
-import { formatLabels } from "../labels.ts";
 import { hasEnded, liveMs, sandboxQuery } from "../sandbox-queries.ts";
 import { Labels, Spinner } from "../ui/basics.tsx";
 import { Problem } from "../ui/problem.tsx";
@@ -42,14 +41,7 @@ export function Overview() {
 }
 
 function Failure({ sandbox }: { sandbox: SandboxRecord }) {
-  const { stateReason, message, hint, imageId, name, labels, ttlSeconds, idleTimeoutSeconds } = sandbox;
-  const again = {
-    image: imageId,
-    name,
-    labels: formatLabels(labels),
-    ...(ttlSeconds !== null && { ttl: String(ttlSeconds) }),
-    ...(idleTimeoutSeconds !== null && { idle: String(idleTimeoutSeconds) }),
-  };
+  const { id, stateReason, message, hint } = sandbox;
   return (
     <div role="alert" className="problem">
       <AlertTriangle aria-hidden className="problem-icon" />
@@ -60,7 +52,7 @@ function Failure({ sandbox }: { sandbox: SandboxRecord }) {
           Reason <code>{stateReason}</code>
         </p>
         <p>
-          <Link to="/sandboxes/new" search={again} className="button plain small">
+          <Link to="/sandboxes/new" search={{ like: id }} className="button plain small">
             Try again
           </Link>
         </p>
