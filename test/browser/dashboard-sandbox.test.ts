@@ -276,6 +276,26 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await page.getByRole("heading", { name: "No terminal is open" }).waitFor();
   });
 
+  test("a terminal that can't be reached says so, and is there again when it is tried again", async () => {
+    let isDown = true;
+    await page.routeWebSocket(/\/attach\?/, (socket) => {
+      if (isDown) void socket.close();
+      else socket.connectToServer();
+    });
+    await signInAt("/terminal");
+    await page.getByRole("button", { name: "New terminal" }).click();
+    await page.getByRole("alert").waitFor();
+    await page.getByText("Not connected", { exact: true }).waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    isDown = false;
+    await page.getByRole("button", { name: "Try again" }).click();
+    await page.getByText("Connected", { exact: true }).waitFor();
+    expect(await page.getByRole("alert").count()).toBe(0);
+    await page.getByRole("button", { name: "End terminal 1" }).click();
+    await page.getByRole("heading", { name: "No terminal is open" }).waitFor();
+  });
+
   test("files are browsed, made, edited, uploaded, downloaded, moved and deleted", async () => {
     await signInAt("/files?path=/tmp");
     await page.getByRole("button", { name: "New folder" }).click();

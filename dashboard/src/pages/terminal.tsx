@@ -54,6 +54,7 @@ export function TerminalPage() {
       if (id === asked) await show(undefined);
     },
   });
+  const [tries, setTries] = useState(0);
   const terminals = running.data ?? [];
   const first = terminals[0]?.id;
   // What is shown is chosen once: when a shell ends, what is typed on must not go into another.
@@ -107,13 +108,21 @@ export function TerminalPage() {
           </p>
         </Empty>
       )}
-      {current && <TerminalScreen key={current.id} sandbox={sandbox} terminal={current} onEnd={read} />}
+      {current && (
+        <TerminalScreen
+          key={`${current.id} ${tries}`}
+          sandbox={sandbox}
+          terminal={current}
+          onEnd={read}
+          onTryAgain={() => setTries((old) => old + 1)}
+        />
+      )}
     </>
   );
 }
 
-function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd(): void }) {
-  const { sandbox, terminal, onEnd } = o;
+function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd(): void; onTryAgain(): void }) {
+  const { sandbox, terminal, onEnd, onTryAgain } = o;
   const { id } = terminal;
   const box = useRef<HTMLDivElement>(null);
   const [status, setStatus] = useState("Connecting");
@@ -202,7 +211,11 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
       whenOver.current();
     }
     attach().catch((thrown: unknown) => {
-      if (!controller.signal.aborted) setError(thrown);
+      if (controller.signal.aborted) return;
+      // What is typed now would go nowhere.
+      screen.options.disableStdin = true;
+      setError(thrown);
+      setStatus("Not connected");
     });
     return () => {
       controller.abort();
@@ -214,7 +227,13 @@ function TerminalScreen(o: { sandbox: Sandbox; terminal: ProcessRecord; onEnd():
 
   return (
     <>
-      {error !== undefined && <Problem error={error} />}
+      {error !== undefined && (
+        <Problem error={error}>
+          <p>
+            <Button onClick={onTryAgain}>Try again</Button>
+          </p>
+        </Problem>
+      )}
       <section className="terminal" aria-label="Terminal">
         <div ref={box} className="terminal-screen" />
       </section>
