@@ -11,6 +11,7 @@ import { takeSsoResult } from "./sso.ts";
 import { applyTheme } from "./theme.ts";
 import { Button } from "./ui/basics.tsx";
 import { Problem } from "./ui/problem.tsx";
+import { hasUnsaved } from "./unsaved.ts";
 import "./styles/base.css";
 import "./styles/shell.css";
 
@@ -46,6 +47,8 @@ function Dashboard() {
 }
 
 onSessionChange(() => {
+  // What isn't saved stays where it is, and what is around it says that the session has ended.
+  if (hasUnsaved()) return;
   // Also what was refused between two sessions.
   queryClient.clear();
   router.invalidate();

@@ -1,4 +1,5 @@
 import { ConnectionFailed, SandgateError, type TokenProvider } from "@sandgate/client";
+import { discardUnsaved, hasUnsaved } from "./unsaved.ts";
 
 /** Whether somebody is signed in. The access token is in this module's memory alone, and the refresh token in a cookie. */
 export type SessionStatus = "unknown" | "signed-out" | "signed-in";
@@ -10,6 +11,7 @@ interface AccessToken {
 
 /** A token is replaced this long before its end, for requests that are under way then. */
 const leewayMs = 30_000;
+const keepAliveMs = 60_000;
 /** Tells other tabs; what it carries is no secret. */
 const channel = new BroadcastChannel("sandgate-session");
 
@@ -30,7 +32,8 @@ function become(next: SessionStatus): void {
 channel.onmessage = ({ data }: MessageEvent<{ userId: string | null }>) => {
   if (data.userId === null) become("signed-out");
   // What this tab shows belongs to somebody else, or to nobody.
-  else if (token === undefined || data.userId !== owner) location.reload();
+  else if (data.userId !== owner) location.reload();
+  else if (token === undefined) renewSession().catch(() => location.reload());
 };
 
 /** The dashboard's own endpoints; all other requests are the client's. */
@@ -95,12 +98,23 @@ export function renewSession(): Promise<void> {
   return renewal;
 }
 
-/** The credential of each request of the client. */
-export const provideToken: TokenProvider = async ({ refused }) => {
+/** Renews the session unless its token was not refused and has time left. */
+async function renewWhenDue(refused?: string): Promise<void> {
   const isFresh = token && token.value !== refused && token.expiresAt - leewayMs > Date.now();
   if (!isFresh && status === "signed-in") await renewSession();
+}
+
+/** The credential of each request of the client. */
+export const provideToken: TokenProvider = async ({ refused }) => {
+  await renewWhenDue(refused);
   return token?.value;
 };
+
+// Whoever types sends no requests, nor does a tab that isn't shown, and a session that nobody uses ends.
+setInterval(() => {
+  // If it fails, the next one tries again.
+  if (hasUnsaved()) renewWhenDue().catch(() => {});
+}, keepAliveMs);
 
 export async function signIn(credentials: { username: string; password: string; otp?: string }): Promise<void> {
   await beginSession(await request("POST", "session", credentials));
@@ -123,10 +137,11 @@ export async function adoptSession(refreshToken: string): Promise<void> {
   await beginSession(await request("PUT", "session", { refresh_token: refreshToken }));
 }
 
-/** Ends the session in all tabs. The page is loaded anew, so that nothing of it is left for who signs in next. */
+/** Ends the session in all tabs. The page is loaded anew, so that nothing of it is left for whoever signs in next. */
 export async function signOut(): Promise<void> {
   await request("DELETE", "session");
   channel.postMessage({ userId: null });
+  discardUnsaved();
   location.assign(document.baseURI);
 }
 
@@ -138,6 +153,8 @@ export function forgetSession(): void {
 
 export const sessionStatus = (): SessionStatus => status;
 
-export function onSessionChange(listener: () => void): void {
+/** Returns what ends it. */
+export function onSessionChange(listener: () => void): () => void {
   listeners.add(listener);
+  return () => void listeners.delete(listener);
 }

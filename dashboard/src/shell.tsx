@@ -19,12 +19,15 @@ import {
 } from "lucide-react";
 import { Suspense, useEffect, useRef, useState } from "react";
 import { accountQuery } from "./account.ts";
-import { signOut } from "./session.ts";
+import { onSessionChange, sessionStatus, signOut } from "./session.ts";
 import { chooseTheme, chosenTheme, themes } from "./theme.ts";
 import { useTitle } from "./title.ts";
+import { useAction } from "./ui/action.tsx";
 import { Button, Field, IconButton, Loading } from "./ui/basics.tsx";
 import { Brand } from "./ui/brand.tsx";
+import { Question } from "./ui/dialog.tsx";
 import { Problem } from "./ui/problem.tsx";
+import { hasUnsaved } from "./unsaved.ts";
 import { rememberWorkspace, useMaybeWorkspace } from "./workspace.ts";
 
 const pages = [
@@ -93,6 +96,7 @@ function ShellBody() {
         </Dialog.Root>
       </header>
       <main id="main" ref={main} tabIndex={-1}>
+        <SessionEnd />
         {workspace ? (
           <Suspense fallback={<Loading />}>
             <Outlet />
@@ -105,20 +109,31 @@ function ShellBody() {
   );
 }
 
+/** Says that the session has ended while something isn't saved, which is why the page is still there. */
+function SessionEnd() {
+  const [isShown, setIsShown] = useState(false);
+  useEffect(() => onSessionChange(() => setIsShown(sessionStatus() === "signed-out" && hasUnsaved())), []);
+  if (!isShown) return null;
+  return (
+    <p role="alert" className="notice">
+      Your session has ended. What isn't saved is still here: to go on with it,{" "}
+      <a href="sign-in" target="_blank" rel="noreferrer">
+        sign in in another tab
+      </a>
+      .
+    </p>
+  );
+}
+
 function Side({ onLeave }: { onLeave?: () => void }) {
   const { workspaces, workspace } = useMaybeWorkspace();
   const { data: account } = useQuery(accountQuery);
   const navigate = useNavigate();
-  const [leaving, setLeaving] = useState(false);
-  const [error, setError] = useState<unknown>();
-  async function leave() {
-    setLeaving(true);
-    try {
-      await signOut();
-    } catch (thrown) {
-      setError(thrown);
-      setLeaving(false);
-    }
+  const [asking, setAsking] = useState(false);
+  const { busy, error, act } = useAction();
+  function leave() {
+    setAsking(false);
+    act(signOut);
   }
   return (
     <div className="side">
@@ -171,9 +186,17 @@ function Side({ onLeave }: { onLeave?: () => void }) {
           {account?.username}
         </p>
         <div className="side-tools">
-          <Button kind="quiet" icon={<LogOut aria-hidden />} busy={leaving} onClick={leave}>
+          <Button
+            kind="quiet"
+            icon={<LogOut aria-hidden />}
+            busy={busy}
+            onClick={() => (hasUnsaved() ? setAsking(true) : leave())}
+          >
             Sign out
           </Button>
+          <Question title="Sign out now?" action="Sign out" open={asking} onOpenChange={setAsking} onConfirm={leave}>
+            <p>What isn't saved is lost then, and uploads that are under way end.</p>
+          </Question>
           <ThemeButton />
         </div>
       </div>

@@ -1,19 +1,103 @@
-import { type Entry, Sandgate } from "@sandgate/client";
+import { Sandgate } from "@sandgate/client";
 import { apiUrl } from "./api.ts";
+import { quote } from "./curl.ts";
 import { provideToken } from "./session.ts";
+import { noteUnsaved } from "./unsaved.ts";
 
-/** Writes a file of a sandbox, and tells how many bytes of it have been sent. */
-export async function uploadFile(
+/** What is to be uploaded; undefined for a folder, which can't be. */
+export interface Content {
+  name: string;
+  file: File | undefined;
+}
+
+export interface Upload {
+  id: number;
+  sandboxId: string;
+  name: string;
+  size: number;
+  /** So many bytes of it have been sent. */
+  sent: number;
+  error?: unknown;
+  isDone?: boolean;
+}
+
+let uploads: readonly Upload[] = [];
+let lastId = 0;
+const listeners = new Set<() => void>();
+
+function become(next: readonly Upload[]): void {
+  uploads = next;
+  for (const listener of listeners) listener();
+}
+
+const update = (id: number, change: Partial<Upload>) =>
+  become(uploads.map((each) => (each.id === id ? { ...each, ...change } : each)));
+
+/** All that are under way and all that failed, of any sandbox. It stays the same list until one of them changes. */
+export const currentUploads = (): readonly Upload[] => uploads;
+
+/** Returns what ends it. */
+export function onUploadsChange(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+}
+
+export function forgetUploads(ids: readonly number[]): void {
+  become(uploads.filter(({ id }) => !ids.includes(id)));
+}
+
+/** Uploads files one after another. Those that are done are shown until `afterwards` is. */
+export async function uploadFiles(
+  contents: readonly Content[],
+  o: {
+    sandbox: { id: string; name: string };
+    workspaceId: string;
+    toPath(name: string): string;
+    afterwards(): Promise<unknown>;
+  },
+): Promise<void> {
+  const { sandbox, workspaceId, toPath, afterwards } = o;
+  const added = contents.map(({ name, file }) => ({
+    id: ++lastId,
+    sandboxId: sandbox.id,
+    name,
+    file,
+    size: file?.size ?? 0,
+    sent: 0,
+  }));
+  become([...uploads, ...added]);
+  const done: number[] = [];
+  const end = noteUnsaved();
+  for (const { id, name, file, size } of added) {
+    const path = toPath(name);
+    try {
+      if (!file) {
+        const line = `npx sandgate cp -r FOLDER ${quote(`${sandbox.name}:${path}`)}`;
+        throw new Error(`Folders can't be uploaded here. From a shell: ${line}`);
+      }
+      await uploadFile(sandbox.id, path, file, { workspaceId, onProgress: (sent) => update(id, { sent }) });
+      update(id, { isDone: true, sent: size });
+      done.push(id);
+    } catch (error) {
+      update(id, { error });
+    }
+  }
+  end();
+  await afterwards();
+  forgetUploads(done);
+}
+
+async function uploadFile(
   sandboxId: string,
   path: string,
   content: Blob,
   o: { workspaceId: string; onProgress(sent: number): void },
-): Promise<Entry> {
+): Promise<void> {
   // The client sends it, by what can tell how far it is.
   const fetch = fetchWithProgress(o.onProgress);
   const sandgate = new Sandgate({ url: apiUrl, token: provideToken, workspace: o.workspaceId, fetch });
   const sandbox = await sandgate.sandboxes.get(sandboxId);
-  return sandbox.files.write(path, content);
+  await sandbox.files.write(path, content);
 }
 
 /** A `fetch` that tells how much of a request's body has been sent, which the platform's own can't. */

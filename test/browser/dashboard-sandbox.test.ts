@@ -52,6 +52,7 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
     await page.getByRole("dialog").waitFor({ state: "detached" });
   };
+  const mayLeave = () => page.evaluate("dispatchEvent(new Event('beforeunload', { cancelable: true }))");
   const exec = async (command: string) =>
     (await dashboard.call<{ stdout: string }>("POST", "/sandboxes/looked-at/exec", { command })).stdout;
 
@@ -371,7 +372,6 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await exec("echo old > /tmp/unsaved.txt");
     await signInAt("/files?file=/tmp/unsaved.txt");
     const content = page.getByLabel("Content");
-    const mayLeave = () => page.evaluate("dispatchEvent(new Event('beforeunload', { cancelable: true }))");
     await content.waitFor();
     expect(await mayLeave()).toBe(true);
     await content.fill("mine\n");
@@ -388,9 +388,117 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await expect.poll(() => content.inputValue()).toBe("old\n");
     await content.fill("mine\n");
     await page.getByRole("button", { name: "Save" }).click();
-    await page.getByText("Saved.").waitFor();
+    await page.getByText("Saved.", { exact: true }).waitFor();
     await page.getByRole("link", { name: "Back to the folder" }).click();
     await page.getByRole("button", { name: "New folder" }).waitFor();
+  });
+
+  test("what is left while it is saved is not asked about once it is, but if it can't be saved", async () => {
+    const held = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    let saves = 0;
+    await page.route("**/files?path=*", async (route) => {
+      if (route.request().method() !== "PUT") return route.continue();
+      const isFirst = saves++ === 0;
+      await held[isFirst ? 0 : 1]?.promise;
+      return isFirst ? route.fulfill({ status: 404, json: {} }) : route.continue();
+    });
+    await exec("echo old > /tmp/left.txt");
+    await signInAt("/files?file=/tmp/left.txt");
+    await page.getByLabel("Content").fill("mine\n");
+    const leave = async () => {
+      await page.getByRole("button", { name: "Save" }).click();
+      await page.getByRole("link", { name: "Back to the folder" }).click();
+    };
+    await leave();
+    held[0]?.resolve();
+    await page.getByRole("alertdialog").getByRole("button", { name: "Cancel" }).click();
+    await leave();
+    held[1]?.resolve();
+    await page.getByRole("button", { name: "New folder" }).waitFor();
+    expect(await exec("cat /tmp/left.txt")).toBe("mine\n");
+  });
+
+  test("a session goes on while something isn't saved, in a tab that nobody looks at too", async () => {
+    await page.clock.install();
+    await exec("echo old > /tmp/kept.txt");
+    await signInAt("/files?file=/tmp/kept.txt");
+    await page.getByLabel("Content").fill("mine\n");
+    await page.evaluate(`
+      Object.defineProperty(document, "visibilityState", { value: "hidden" });
+      document.dispatchEvent(new Event("visibilitychange"));
+    `);
+    for (let i = 0; i < 2; i++) {
+      await Promise.all([page.waitForResponse("**/session/refresh"), page.clock.fastForward("10:00")]);
+    }
+  });
+
+  test("who signs out is asked about what isn't saved", async () => {
+    await exec("echo old > /tmp/signed-out.txt");
+    await signInAt("/files?file=/tmp/signed-out.txt");
+    await page.getByLabel("Content").fill("mine\n");
+    await page.getByRole("button", { name: "Sign out" }).click();
+    const question = page.getByRole("alertdialog");
+    await question.waitFor();
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await question.getByRole("button", { name: "Cancel" }).click();
+    expect(await page.getByLabel("Content").inputValue()).toBe("mine\n");
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await question.getByRole("button", { name: "Sign out" }).click();
+    await page.getByRole("heading", { name: "Sign in" }).waitFor();
+  });
+
+  test("what isn't saved when a session ends is saved after a sign-in in another tab", async () => {
+    await exec("echo old > /tmp/outlived.txt");
+    await signInAt("/files?file=/tmp/outlived.txt");
+    const content = page.getByLabel("Content");
+    await content.fill("mine\n");
+    await context.clearCookies();
+    await page.route("**/sandboxes/looked-at", (route) =>
+      route.fulfill({ status: 401, json: { error: { code: "invalid_token", message: "It has ended." } } }),
+    );
+    const notice = page.getByText("Your session has ended.");
+    await notice.waitFor();
+    expect(await content.inputValue()).toBe("mine\n");
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    await page.unrouteAll();
+    const [other] = await Promise.all([
+      context.waitForEvent("page"),
+      page.getByRole("link", { name: "sign in in another tab" }).click(),
+    ]);
+    await dashboard.signIn(other);
+    await notice.waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved.", { exact: true }).waitFor();
+    expect(await exec("cat /tmp/outlived.txt")).toBe("mine\n");
+  });
+
+  test("what isn't saved when the sandbox ends can be copied and downloaded", async () => {
+    const { id } = await dashboard.call<{ id: string }>("POST", "/sandboxes/provision", {
+      image: "default",
+      name: "ends-soon",
+    });
+    await dashboard.call("POST", "/sandboxes/wait", { sandbox_id: id, timeout_seconds: 120 });
+    await dashboard.call("POST", "/sandboxes/ends-soon/exec", { command: "printf 'old\\r\\n' > /tmp/kept.txt" });
+    await dashboard.open(page, "/sandboxes/ends-soon/files?file=/tmp/kept.txt");
+    await dashboard.signIn(page);
+    const content = page.getByLabel("Content");
+    await content.fill("mine\n");
+    await dashboard.call("DELETE", "/sandboxes/ends-soon");
+    await page.getByText("This can't be saved").waitFor();
+    expect(await content.inputValue()).toBe("mine\n");
+    expect(await content.isEditable()).toBe(false);
+    expect(await findFlaws(page)).toEqual([]);
+    await widen();
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("button", { name: "Download" }).click(),
+    ]);
+    expect(await readFile(await download.path(), "utf8")).toBe("mine\r\n");
+    await page.getByRole("link", { name: "tmp", exact: true }).click();
+    await page.getByRole("button", { name: "Discard" }).click();
+    await page.getByRole("heading", { name: "No files" }).waitFor();
   });
 
   test("a link leads to the file or folder that it is for, and says when there is none", async () => {
@@ -409,7 +517,7 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await page.getByRole("link", { name: "index.html", exact: true }).waitFor();
   });
 
-  test("uploads that are under way at once show their progress and what failed, in any folder", async () => {
+  test("uploads that are under way at once show their progress and what failed, in any tab", async () => {
     await exec("mkdir -p /tmp/uploads/inner");
     const held = Promise.withResolvers<void>();
     await page.route("**/files?path=*", async (route) => {
@@ -430,15 +538,25 @@ describe.runIf(isAvailable)("the dashboard's pages of a sandbox", () => {
     await upload("second.txt");
     await page.getByRole("link", { name: "inner", exact: true }).click();
     await page.getByRole("heading", { name: "This folder is empty" }).waitFor();
+    await page.getByRole("tab", { name: "Overview" }).click();
+    await page.getByRole("heading", { name: "Timeline" }).waitFor();
     for (const name of ["slow.txt", "second.txt"]) await shown(name).getByRole("progressbar").waitFor();
     expect(await findFlaws(page)).toEqual([]);
     await widen();
+    await page.getByRole("link", { name: "Images", exact: true }).click();
+    await page.getByRole("heading", { name: "Images" }).waitFor();
+    expect(await mayLeave()).toBe(false);
+    await page.goBack();
+    await page.goBack();
     await page.getByRole("link", { name: "Up", exact: true }).click();
     held.resolve();
     for (const name of ["slow.txt", "second.txt"]) {
       await shown(name).waitFor({ state: "detached" });
       await page.getByRole("link", { name, exact: true }).waitFor();
     }
+    expect(await mayLeave()).toBe(true);
+    await page.getByRole("tab", { name: "Overview" }).click();
+    await shown("refused.txt").getByRole("alert").waitFor();
     await page.getByRole("button", { name: "Forget refused.txt" }).click();
     await page.getByRole("list", { name: "Uploads" }).waitFor({ state: "detached" });
   });

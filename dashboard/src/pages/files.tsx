@@ -13,9 +13,9 @@ import { Rows, usePage } from "../ui/list.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { saveFile } from "../ui/save.ts";
 import { bytes, Time } from "../ui/time.tsx";
-import { uploadFile } from "../upload.ts";
+import { type Content, uploadFiles } from "../upload.ts";
 import { useWorkspace } from "../workspace.ts";
-import { FileEditor } from "./file-editor.tsx";
+import { FileEditor, NoFiles } from "./file-editor.tsx";
 import "../styles/files.css";
 
 const pageSize = 200;
@@ -28,22 +28,15 @@ const parentOf = (path: string) => path.slice(0, path.lastIndexOf("/")) || "/";
 export function Files() {
   const { sandbox, record } = useSandbox();
   const { path = "/", file } = useSearch({ from: "/shell/sandboxes/$sandboxId/files" });
-  const uploads = useUploads();
-  if (record.state !== "ready") {
-    return (
-      <Empty title="No files">
-        <p>A sandbox's files can be read and written while it is ready.</p>
-      </Empty>
-    );
-  }
+  const isReady = record.state === "ready";
+  if (file === undefined && !isReady) return <NoFiles />;
   return (
     <>
       <Breadcrumb path={file ?? path} isFile={file !== undefined} />
-      {uploads.view}
       {file === undefined ? (
-        <FolderView key={path} path={path} onUpload={(contents) => uploads.start(path, contents)} />
+        <FolderView key={path} path={path} />
       ) : (
-        <FileEditor key={file} sandbox={sandbox} path={file} folder={parentOf(file)} />
+        <FileEditor key={file} sandbox={sandbox} path={file} folder={parentOf(file)} isReady={isReady} />
       )}
     </>
   );
@@ -92,22 +85,27 @@ function Step({
   );
 }
 
-/** Under this key are the pages of a folder's list. */
-const folderKey = (sandboxKey: readonly string[], path: string) => [...sandboxKey, "files", path];
-
-function FolderView({ path, onUpload }: { path: string; onUpload(contents: Content[]): void }) {
+function FolderView({ path }: { path: string }) {
   const { sandbox, record, key } = useSandbox();
+  const { workspace } = useWorkspace();
   const { cursor } = useSearch({ from: "/shell/sandboxes/$sandboxId/files" });
   const navigate = useNavigate({ from: "/sandboxes/$sandboxId/files" });
   const queries = useQueryClient();
-  const queryKey = folderKey(key, path);
+  const queryKey = [...key, "files", path];
   const page = usePage({ key: queryKey, list: () => sandbox.files.list(path, { limit: pageSize }), cursor });
   const read = () => queries.invalidateQueries({ queryKey });
+  const upload = (contents: Content[]) =>
+    uploadFiles(contents, {
+      sandbox: record,
+      workspaceId: workspace.id,
+      toPath: (name) => join(path, name),
+      afterwards: read,
+    });
   const [making, setMaking] = useState(false);
   const [renaming, setRenaming] = useState<Entry>();
   const isTop = path === "/";
   return (
-    <DropZone onDrop={onUpload}>
+    <DropZone onDrop={upload}>
       <div className="files-bar">
         {!isTop && (
           <Link
@@ -118,7 +116,7 @@ function FolderView({ path, onUpload }: { path: string; onUpload(contents: Conte
             <CornerLeftUp aria-hidden /> Up
           </Link>
         )}
-        <UploadButton onFiles={onUpload} />
+        <UploadButton onFiles={upload} />
         <Button icon={<FolderPlus aria-hidden />} onClick={() => setMaking(true)}>
           New folder
         </Button>
@@ -300,12 +298,6 @@ function DownloadButton({ name, read }: { name: string; read(): Promise<Readable
   );
 }
 
-/** What is to be uploaded; undefined for a folder, which can't be. */
-interface Content {
-  name: string;
-  file: File | undefined;
-}
-
 function UploadButton({ onFiles }: { onFiles(contents: Content[]): void }) {
   const input = useRef<HTMLInputElement>(null);
   return (
@@ -360,75 +352,4 @@ function DropZone({ onDrop, children }: { onDrop(contents: Content[]): void; chi
       {children}
     </section>
   );
-}
-
-interface UploadState {
-  id: number;
-  name: string;
-  size: number;
-  sent: number;
-  error?: unknown;
-  isDone?: boolean;
-}
-
-/** Uploads files one after another, and shows how far they are and which failed, whatever folder is shown meanwhile. */
-function useUploads() {
-  const { sandbox, record, key } = useSandbox();
-  const { workspace } = useWorkspace();
-  const queries = useQueryClient();
-  const [uploads, setUploads] = useState<UploadState[]>([]);
-  const lastId = useRef(0);
-  const update = (id: number, change: Partial<UploadState>) =>
-    setUploads((old) => old.map((each) => (each.id === id ? { ...each, ...change } : each)));
-  const forget = (ids: readonly number[]) => setUploads((old) => old.filter(({ id }) => !ids.includes(id)));
-  async function upload(path: string, file: File | undefined, onProgress: (sent: number) => void) {
-    if (!file) {
-      const line = `npx sandgate cp -r FOLDER ${quote(`${record.name}:${path}`)}`;
-      throw new Error(`Folders can't be uploaded here. From a shell: ${line}`);
-    }
-    await uploadFile(sandbox.id, path, file, { workspaceId: workspace.id, onProgress });
-  }
-  async function start(folder: string, contents: Content[]) {
-    const added = contents.map(({ name, file }) => ({
-      id: ++lastId.current,
-      name,
-      file,
-      size: file?.size ?? 0,
-      sent: 0,
-    }));
-    const done: number[] = [];
-    setUploads((old) => [...old, ...added]);
-    for (const { id, name, file, size } of added) {
-      try {
-        await upload(join(folder, name), file, (sent) => update(id, { sent }));
-        update(id, { isDone: true, sent: size });
-        done.push(id);
-      } catch (error) {
-        update(id, { error });
-      }
-    }
-    await queries.invalidateQueries({ queryKey: folderKey(key, folder) });
-    forget(done);
-  }
-  const view = uploads.length > 0 && (
-    <ul className="uploads" aria-label="Uploads">
-      {uploads.map(({ id, name, size, sent, error, isDone }) => (
-        <li key={id}>
-          <span>
-            {name} <span className="muted num">{isDone ? "done" : `${bytes(sent)} of ${bytes(size)}`}</span>
-          </span>
-          {error === undefined ? (
-            <progress value={sent} max={Math.max(size, 1)} aria-label={`Upload of ${name}`} />
-          ) : (
-            <Problem error={error}>
-              <p>
-                <Button onClick={() => forget([id])}>Forget {name}</Button>
-              </p>
-            </Problem>
-          )}
-        </li>
-      ))}
-    </ul>
-  );
-  return { start, view };
 }

@@ -11,6 +11,7 @@ import { SecondsField } from "../ui/form.tsx";
 import { Problem } from "../ui/problem.tsx";
 import { Distance, spell } from "../ui/time.tsx";
 import { useWorkspace } from "../workspace.ts";
+import { Uploads } from "./uploads.tsx";
 
 const tabs = [
   ["overview", "Overview", "/sandboxes/$sandboxId"],
@@ -61,6 +62,7 @@ export function SandboxPage() {
         {!isOver && sandbox.state !== "stopping" && <Stop name={sandbox.name} />}
       </PageHeader>
       {error && <Problem error={error} />}
+      <Uploads sandboxId={sandbox.id} />
       <Tabs.Root value={current}>
         <Tabs.List className="tabs" aria-label="Sandbox">
           {tabs.map(([value, text, to]) => (
