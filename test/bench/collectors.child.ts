@@ -24,7 +24,7 @@ const signer = await openTokenSigner({ caller: "collector", file, logger });
 const begun = Promise.withResolvers<number>();
 let beginMs = Number.POSITIVE_INFINITY;
 const isOver = () => Date.now() >= beginMs + seconds * 1000;
-const sent = { opened: 0, calls: 0, failures: 0, lines: 0, samples: 0, lateMs: [] as number[], taken: 0 };
+const sent = { opened: 0, calls: 0, rows: 0, failures: 0, lines: 0, samples: 0, lateMs: [] as number[], taken: 0 };
 
 /** Pods that write their lines at moments of their own, by number, and use nothing. */
 function simulatePods(node: number): NodeSource {
@@ -76,6 +76,7 @@ function counting(client: Client<typeof TelemetryService>): Pick<typeof client, 
       if (!isOver()) sent.calls += 1;
       if (!request.fromCursor) sent.opened += 1;
       if (!answer.accepted) return answer;
+      if (!isOver()) sent.rows += (request.logs?.length ?? 0) + (request.metrics?.length ?? 0);
       sent.samples += request.metrics?.length ?? 0;
       for (const { timestamp } of request.logs ?? []) {
         sent.lines += 1;
@@ -106,8 +107,8 @@ process.once("message", async () => {
   const lines = nodes * podsOfNode * Math.floor((seconds * 1000) / lineMs);
   const deadlineMs = performance.now() + drainMs;
   while ((sent.lines < lines || sent.samples < sent.taken) && performance.now() < deadlineMs) await delay(100);
-  const { calls, failures, taken, lateMs } = sent;
-  process.send?.({ calls, failures, lines, samples: taken, lateMs } satisfies Sent);
+  const { calls, rows, failures, taken, lateMs } = sent;
+  process.send?.({ calls, rows, failures, lines, samples: taken, lateMs } satisfies Sent);
   await Promise.all(collectors.map((collector) => collector.stop()));
 });
 // The bench that started it has ended.

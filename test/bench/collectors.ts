@@ -35,6 +35,8 @@ export interface Load {
 export interface Sent {
   /** Calls that were answered while lines were written. */
   calls: number;
+  /** Lines and samples that these stored. */
+  rows: number;
   /** Calls that failed, and were repeated. */
   failures: number;
   /** Lines that were written, and samples that were taken. */
@@ -127,7 +129,7 @@ export async function measureCollectors(): Promise<Figure[]> {
       value: share("telemetry"),
       unit: " % of a core",
       aim: "below 100 %",
-      detail: `${callsPerSecond.toFixed(0)} calls a second, ${sent.failures} failed, ${((replicas * (after.telemetry - before.telemetry)) / sent.calls).toFixed(2)} ms each; beside it all collectors together ${share("collectors").toFixed(0)} %, mongod ${share("mongod").toFixed(0)} %`,
+      detail: `${callsPerSecond.toFixed(0)} calls a second, ${sent.failures} failed, ${((replicas * (after.telemetry - before.telemetry)) / sent.calls).toFixed(2)} ms each; beside it all collectors together ${share("collectors").toFixed(0)} %, mongod ${share("mongod").toFixed(0)} %, ${((after.mongod - before.mongod) / sent.rows).toFixed(2)} ms for each of ${sent.rows} lines and samples`,
     },
     {
       what: "its resident memory",

@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
 import type { LogRow } from "../domain/rows.ts";
 import { batchLimits, createBatcher } from "./batches.ts";
+import type { LogBlock } from "./container-source.ts";
 import { createMemoryBudget } from "./memory-budget.ts";
 
 const { signal } = new AbortController();
@@ -22,7 +23,8 @@ describe("batches", () => {
         let sending = 0;
         const batcher = createBatcher({
           ...unlimited(),
-          async send(rows, cursor) {
+          async send(take) {
+            const { rows, cursor } = take();
             expect(++sending).toBe(1);
             await new Promise((resolve) => setImmediate(resolve));
             const bytes = rows.reduce((sum, row) => sum + row.log.length, 0);
@@ -50,11 +52,29 @@ describe("batches", () => {
   });
 
   test("a single block is sent by itself after a while", async () => {
-    const send = vi.fn(async () => undefined);
+    const sent: LogBlock[] = [];
+    const send = async (take: () => LogBlock) => void sent.push(take());
+    const batcher = createBatcher({ ...unlimited(), send, onFailure: () => undefined });
+    await batcher.add(blockOf(1, "a"));
+    await until(() => expect(sent).toEqual([blockOf(1, "a")]));
+  });
+
+  test("a batch whose turn to be sent has not come fills on", async () => {
+    const sent: LogBlock[] = [];
+    const turn = Promise.withResolvers<void>();
+    const send = vi.fn(async (take: () => LogBlock) => {
+      await turn.promise;
+      sent.push(take());
+    });
     const batcher = createBatcher({ ...unlimited(), send, onFailure: () => undefined });
     await batcher.add(blockOf(1, "a"));
     await until(() => expect(send).toHaveBeenCalledOnce());
-    expect(send).toHaveBeenCalledWith([{ timeNs: 1n, stream: "stdout", log: "x" }], "a");
+    await batcher.add(blockOf(2, "b"));
+    // Its rows are not dropped: whoever has the cursor after them has them too.
+    const closed = batcher.close();
+    turn.resolve();
+    await closed;
+    expect(sent).toEqual([blockOf(3, "b")]);
   });
 
   test("a failure is reported once, and nothing is sent after it", async () => {
@@ -82,7 +102,8 @@ describe("batches", () => {
         const batcher = createBatcher({
           budget,
           signal,
-          async send(rows) {
+          async send(take) {
+            const { rows } = take();
             await new Promise((resolve) => setImmediate(resolve));
             for (const { log } of rows) waiting -= log.length;
             sent += rows.length;
@@ -97,7 +118,7 @@ describe("batches", () => {
           most = Math.max(most, waiting);
         }
         await batcher.flush();
-        batcher.close();
+        await batcher.close();
       }),
     );
     expect(sent).toBe(50 * 20 * 5);
@@ -114,7 +135,7 @@ describe("batches", () => {
       const batcher = createBatcher({ budget, signal, send, onFailure: () => undefined });
       await batcher.add(blockOf(1, "a"));
       if (isSent) await expect(batcher.flush()).rejects.toThrow("no store");
-      batcher.close();
+      await batcher.close();
     }
     expect(budget.tryReserve(1_000)).toBe(true);
   });

@@ -10,23 +10,26 @@ export const batchLimits = { rows: 5_000, textBytes: maxBatchBytes, waitMs: 250 
 const rowBytes = 200;
 
 /**
- * Collects blocks of lines into batches. One batch is sent while the next fills. `add` waits while the next is full or
- * the budget of all batches is used up.
+ * Collects blocks of lines into batches. A batch fills until it is taken, and the next while it is sent. `add` waits
+ * while that is full or the budget of all batches is used up.
  */
 export interface Batcher {
   add(block: LogBlock): Promise<void>;
   /** Sends what has been collected and waits until it is stored. */
   flush(): Promise<void>;
-  /** Drops what has been collected and isn't being sent. Nothing may be called after that. */
-  close(): void;
+  /**
+   * Waits until what is being sent is stored, so that the log isn't read again from before it, and drops the rest.
+   * Nothing may be called after that.
+   */
+  close(): Promise<void>;
 }
 
 /**
- * `send` is called with one batch at a time. When it fails, `onFailure` is called once, what was collected is dropped,
- * and `add` and `flush` throw the same error.
+ * `send` is called for one batch at a time, and takes what has been collected when it can send it. When it fails,
+ * `onFailure` is called once, what was collected is dropped, and `add` and `flush` throw the same error.
  */
 export function createBatcher(o: {
-  send(rows: readonly LogRow[], cursor: string): Promise<void>;
+  send(take: () => LogBlock): Promise<void>;
   onFailure(error: unknown): void;
   budget: MemoryBudget;
   /** Ends a wait for the budget. */
@@ -45,14 +48,17 @@ export function createBatcher(o: {
     clearTimeout(timer);
     timer = undefined;
     if (rows.length === 0 || failure) return;
-    const batch = rows;
-    const end = cursor;
-    const batchBytes = takenBytes;
-    rows = [];
-    textBytes = 0;
-    takenBytes = 0;
+    let batchBytes = 0;
+    const take = () => {
+      const batch = { rows, cursor };
+      batchBytes = takenBytes;
+      rows = [];
+      textBytes = 0;
+      takenBytes = 0;
+      return batch;
+    };
     sending = o
-      .send(batch, end)
+      .send(take)
       .catch((error: unknown) => {
         failure = { error };
         o.onFailure(error);
@@ -100,8 +106,9 @@ export function createBatcher(o: {
       }, batchLimits.waitMs);
     },
     flush,
-    close() {
+    async close() {
       clearTimeout(timer);
+      await sending;
       budget.release(takenBytes);
       takenBytes = 0;
       rows = [];

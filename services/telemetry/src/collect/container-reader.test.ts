@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { hourMs } from "@sandgate/kit/base/time";
@@ -188,6 +189,55 @@ test("a sample that an engine gives again is stored once, also one that was stor
   );
   await until(() => expect(stored).toContain(9));
   expect(stored).toEqual([8, 9]);
+  stopping.abort();
+  await reader.done;
+});
+
+test("a log that breaks off while its lines are being stored is read again from after them", async () => {
+  const reads: string[] = [];
+  const sent = Promise.withResolvers<void>();
+  const stored: string[] = [];
+  const stopping = new AbortController();
+  const reader = startContainerReader(
+    { id: "c1", sandboxId: "s1", state: "running" },
+    {
+      containers: {
+        list: async () => [],
+        inspect: async (id) => ({ id, sandboxId: "s1", state: "running" }),
+        async *watch() {},
+        async *readLogs(_container, cursor, { signal }) {
+          reads.push(cursor);
+          if (cursor !== "0") await delay(2 ** 30, undefined, { signal });
+          yield { rows: [{ timeNs: 1n, stream: "stdout", log: "a line" }], cursor: "1" };
+          await sent.promise;
+          throw new Error("the engine's connection broke off");
+        },
+        openSampler: () => async () => undefined,
+      },
+      client: {
+        async ingestTelemetry({ logs = [], toCursor = "" }) {
+          if (logs.length > 0) {
+            sent.resolve();
+            // Longer than until the log is read again.
+            await delay(500);
+            stored.push(...logs.map(({ log = "" }) => log));
+          }
+          return create(IngestTelemetryResponseSchema, { accepted: true, storedCursor: toCursor });
+        },
+      },
+      ingestLimits: { logs: pLimit(1), metrics: pLimit(1) },
+      sampleMs: everyMs,
+      budget: createMemoryBudget(1_000),
+      isEngineReadable: () => true,
+      onLines: () => {},
+      logger: createLogger({ service: "telemetry", level: "silent" }),
+      now: () => performance.now(),
+      signal: stopping.signal,
+    },
+    0,
+  );
+  await until(() => expect(reads.at(-1)).toBe("1"));
+  expect([reads, stored]).toEqual([["0", "1"], ["a line"]]);
   stopping.abort();
   await reader.done;
 });

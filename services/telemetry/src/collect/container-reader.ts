@@ -118,7 +118,7 @@ async function collectLogs(reading: Reading, writer: SourceWriter): Promise<void
       const now = await containers.inspect(container.id, signal);
       if (now?.state !== "running") {
         await readLogs(reading, writer, false);
-        await writer.write({}, writer.cursor, true);
+        await writer.write(() => ({ toCursor: writer.cursor, final: true }));
         if (!now) {
           logger.warn({ sandboxId: container.sandboxId }, "a container was removed before its log was read to the end");
         }
@@ -144,9 +144,14 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
   const stopped = new AbortController();
   const either = AbortSignal.any([signal, stopped.signal]);
   const batcher = createBatcher({
-    async send(rows, cursor) {
-      await writer.write({ logs: rows }, cursor, false);
-      reading.onLines(rows.length);
+    async send(take) {
+      let lines = 0;
+      await writer.write(() => {
+        const { rows, cursor } = take();
+        lines = rows.length;
+        return { logs: rows, toCursor: cursor };
+      });
+      reading.onLines(lines);
     },
     onFailure: (error) => stopped.abort(error),
     budget: reading.budget,
@@ -169,7 +174,7 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
     clearTimeout(timer);
     ended.removeEventListener("abort", onEnded);
     stopped.abort();
-    batcher.close();
+    await batcher.close();
   }
 }
 
@@ -184,9 +189,12 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, demand: Sa
   // An engine that measures at times of its own may give one sample twice, also after a restart of this process. One
   // from before the last is of a clock that was set back.
   let lastNs = BigInt(writer.cursor);
-  const store = async (rows: readonly MetricRow[], cursor: string) => {
+  const store = async (take: () => readonly MetricRow[]) => {
     try {
-      await writer.write({ metrics: rows }, cursor, false);
+      await writer.write(() => {
+        const rows = take();
+        return { metrics: rows, toCursor: String(rows.at(-1)?.timeNs ?? writer.cursor) };
+      });
     } catch (error) {
       // The writer has the stored cursor now. These samples are another replica's too.
       if (!(error instanceof CursorMoved)) throw error;
@@ -216,13 +224,13 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, demand: Sa
     if (now() - keptMs >= keepMs) {
       keptMs = now();
       await stored.flush();
-      await store([], writer.cursor);
+      await store(() => []);
     }
   }
   signal.throwIfAborted();
   await stored.flush();
   // The engine has no counters of a container that has ended: the last sample is the one of its kill or of the timer.
-  await writer.write({}, writer.cursor, true);
+  await writer.write(() => ({ toCursor: writer.cursor, final: true }));
 }
 
 /**

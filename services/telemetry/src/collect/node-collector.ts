@@ -11,9 +11,10 @@ export type { NodeSource };
 const rewatchMs = 1_000;
 /**
  * Batches of a node that are being stored at once. Few, since there may be a hundred nodes: what a slow store has not
- * taken yet gathers here, in larger batches, instead of in calls that wait there until they time out.
+ * taken yet gathers here, in larger batches, instead of in calls that wait there until they time out. Samples, of which
+ * there may be more, get no more of a slow store than lines.
  */
-const maxBatches = { logs: 4, metrics: 8 };
+const maxBatches = { logs: 4, metrics: 4 };
 
 /** Collects the logs and samples of the sandboxes of one node. */
 export interface NodeCollector {

@@ -6,12 +6,12 @@ const rowAt = (timeNs: number): MetricRow => ({ timeNs: BigInt(timeNs), cpuSecon
 
 /** A store that is as slow as the test wants. */
 function openStore() {
-  const stored: { times: number[]; cursor: string }[] = [];
+  const stored: number[][] = [];
   let done = Promise.withResolvers<void>();
   return {
     stored,
-    async store(rows: readonly MetricRow[], cursor: string) {
-      stored.push({ times: rows.map(({ timeNs }) => Number(timeNs)), cursor });
+    async store(take: () => readonly MetricRow[]) {
+      stored.push(take().map(({ timeNs }) => Number(timeNs)));
       await done.promise;
     },
     finish() {
@@ -27,17 +27,27 @@ describe("samples on their way to the store", () => {
     const { stored, store, finish } = openStore();
     const queue = createSampleQueue(store);
     for (const time of [1, 2, 3]) queue.add(rowAt(time));
-    expect(stored).toEqual([{ times: [1], cursor: "1" }]);
+    expect(stored).toEqual([[1]]);
     finish();
     await Promise.resolve();
     await Promise.resolve();
     const flushed = queue.flush();
     finish();
     await flushed;
-    expect(stored).toEqual([
-      { times: [1], cursor: "1" },
-      { times: [2, 3], cursor: "3" },
-    ]);
+    expect(stored).toEqual([[1], [2, 3]]);
+  });
+
+  test("go along with those that come before their turn", async () => {
+    const stored: bigint[][] = [];
+    const turn = Promise.withResolvers<void>();
+    const queue = createSampleQueue(async (take) => {
+      await turn.promise;
+      stored.push(take().map(({ timeNs }) => timeNs));
+    });
+    for (const time of [1, 2, 3]) queue.add(rowAt(time));
+    turn.resolve();
+    await queue.flush();
+    expect(stored).toEqual([[1n, 2n, 3n]]);
   });
 
   test("are few while nothing can be stored: the newest", async () => {
@@ -49,7 +59,7 @@ describe("samples on their way to the store", () => {
     const flushed = queue.flush();
     setImmediate(finish);
     await flushed;
-    expect(stored.at(-1)?.times).toEqual(Array.from({ length: 120 }, (_, i) => 881 + i));
+    expect(stored.at(-1)).toEqual(Array.from({ length: 120 }, (_, i) => 881 + i));
   });
 
   test("are given up when the store refuses them", async () => {

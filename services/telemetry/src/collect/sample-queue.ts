@@ -13,19 +13,23 @@ export interface SampleQueue {
   flush(): Promise<void>;
 }
 
-/** `store` is called with one batch at a time and the cursor after it; when it throws, it isn't called again. */
-export function createSampleQueue(store: (rows: readonly MetricRow[], cursor: string) => Promise<void>): SampleQueue {
+/**
+ * `store` is called for one batch at a time, and takes what waits when it can store it. When it throws, it isn't called
+ * again.
+ */
+export function createSampleQueue(store: (take: () => readonly MetricRow[]) => Promise<void>): SampleQueue {
   let waiting: MetricRow[] = [];
   let storing: Promise<void> | undefined;
   let failure: { error: unknown } | undefined;
 
+  const take = () => {
+    const batch = waiting;
+    waiting = [];
+    return batch;
+  };
   async function storeAll(): Promise<void> {
     try {
-      for (let last = waiting.at(-1); last; last = waiting.at(-1)) {
-        const batch = waiting;
-        waiting = [];
-        await store(batch, String(last.timeNs));
-      }
+      while (waiting.length > 0) await store(take);
     } catch (error) {
       failure = { error };
     } finally {

@@ -28,19 +28,25 @@ export class SourceRefused extends Error {
   override readonly name = "SourceRefused";
 }
 
+/** The rows of a batch, and the source's cursor after them. */
+export interface Rows {
+  logs?: readonly LogRow[];
+  metrics?: readonly MetricRow[];
+  toCursor: string;
+  /** Nothing will follow. */
+  final?: boolean;
+}
+
 /** Stores the batches of one source in their order. */
 export interface SourceWriter {
   /** The last known stored cursor. */
   readonly cursor: string;
   /**
-   * Stores the rows between the cursor and `toCursor`; retries for as long as the store can't be reached. Throws
-   * CursorMoved, after which `cursor` is the stored one, SourceRefused, or the signal's reason.
+   * Stores the rows between the cursor and `toCursor`; retries for as long as the store can't be reached. They are taken
+   * once, when their turn has come, so that those which come while others are being stored need no call of their own.
+   * Throws CursorMoved, after which `cursor` is the stored one, SourceRefused, or the signal's reason.
    */
-  write(
-    rows: { logs?: readonly LogRow[]; metrics?: readonly MetricRow[] },
-    toCursor: string,
-    final: boolean,
-  ): Promise<void>;
+  write(take: () => Rows): Promise<void>;
 }
 
 /** The sandbox or workspace is gone, or the rows are invalid. A sandbox has its record before its container. */
@@ -50,6 +56,8 @@ const finalReasons: ReadonlySet<DomainError["reason"]> = new Set([
   "CONFLICT",
   "VALIDATION_ERROR",
 ]);
+
+type IngestRequest = MessageInitShape<typeof IngestTelemetryRequestSchema>;
 
 const retry: Backoff = { firstMs: 200, lastMs: 10_000 };
 
@@ -69,10 +77,15 @@ export async function openSourceWriter(o: {
   const source = { ...o.source, kind: kinds[kind] };
   let cursor = "";
 
-  const send = async (request: MessageInitShape<typeof IngestTelemetryRequestSchema>) => {
+  const send = async (takeRequest: () => IngestRequest) => {
+    let request: IngestRequest | undefined;
     for (let failures = 1; ; failures++) {
       try {
-        return await limit(() => client.ingestTelemetry(request, asService({ signal })));
+        return await limit(() => {
+          signal.throwIfAborted();
+          request ??= takeRequest();
+          return client.ingestTelemetry(request, asService({ signal }));
+        });
       } catch (error) {
         signal.throwIfAborted();
         const reason = error instanceof DomainError ? error.reason : undefined;
@@ -86,34 +99,41 @@ export async function openSourceWriter(o: {
     }
   };
 
-  const opened = await send({ source, toCursor: "0" });
+  const opened = await send(() => ({ source, toCursor: "0" }));
   cursor = opened.storedCursor;
 
   return {
     get cursor() {
       return cursor;
     },
-    async write({ logs = [], metrics = [] }, toCursor, final) {
-      const answer = await send({
-        source,
-        fromCursor: cursor,
-        toCursor,
-        logs: logs.map(({ timeNs, stream, log }) => ({
-          timestamp: toTimestamp(timeNs),
-          stream: stream === "stdout" ? LogStream.STDOUT : LogStream.STDERR,
-          log,
-        })),
-        metrics: metrics.map(({ timeNs, cpuSeconds, memoryBytes }) => ({
-          timestamp: toTimestamp(timeNs),
-          cpuUsage: cpuSeconds,
-          memoryUsage: memoryBytes,
-        })),
-        final,
+    async write(take) {
+      let toCursor = "";
+      const answer = await send(() => {
+        const rows = take();
+        toCursor = rows.toCursor;
+        return { source, fromCursor: cursor, ...toRequest(rows) };
       });
       // Refused with the cursor at the batch's end: an earlier attempt stored it, and its answer was lost.
       const moved = !answer.accepted && answer.storedCursor !== toCursor;
       cursor = answer.storedCursor;
       if (moved) throw new CursorMoved(`The store is at ${cursor}`);
     },
+  };
+}
+
+function toRequest({ logs = [], metrics = [], toCursor, final = false }: Rows) {
+  return {
+    toCursor,
+    logs: logs.map(({ timeNs, stream, log }) => ({
+      timestamp: toTimestamp(timeNs),
+      stream: stream === "stdout" ? LogStream.STDOUT : LogStream.STDERR,
+      log,
+    })),
+    metrics: metrics.map(({ timeNs, cpuSeconds, memoryBytes }) => ({
+      timestamp: toTimestamp(timeNs),
+      cpuUsage: cpuSeconds,
+      memoryUsage: memoryBytes,
+    })),
+    final,
   };
 }
