@@ -251,7 +251,7 @@ test("a write to a process begins where others have written to, or after what wa
   };
   await process.write("x");
   taken += "from another".length;
-  await expect(process.write("abc", { timeoutMs: 50 })).rejects.toBeInstanceOf(TimedOut);
+  await expect(process.write("abc", { timeoutMs: 2_000 })).rejects.toBeInstanceOf(TimedOut);
   await process.write("DEF");
   await process.closeStdin();
   const stdin = "/sandboxes/s/processes/p/stdin";
@@ -360,7 +360,7 @@ test("no bytes of a file are none, and not the whole", async () => {
 
 test("a call ends in its time, or when its signal aborts", async () => {
   answer = () => {};
-  await expect(sandgate.images.get("a", { timeoutMs: 50 })).rejects.toBeInstanceOf(TimedOut);
+  await expect(sandgate.images.get("a", { timeoutMs: 2_000 })).rejects.toBeInstanceOf(TimedOut);
   const controller = new AbortController();
   const call = sandgate.images.get("a", { signal: controller.signal });
   controller.abort(new Error("enough"));
