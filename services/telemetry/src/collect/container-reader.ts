@@ -204,7 +204,10 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, demand: Sa
   let keptMs = now();
   for (;;) {
     // In an earlier slot the clock was set back.
-    await demand.wait(() => (slots.at(now()) === slot ? slots.startOf(slot + 1) - now() : 0), over);
+    await demand.wait(() => {
+      const nowMs = now();
+      return slots.at(nowMs) === slot ? slots.startOf(slot + 1) - nowMs : 0;
+    }, over);
     if (ended.aborted) break;
     signal.throwIfAborted();
     stored.throwIfFailed();
