@@ -41,7 +41,7 @@ export async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Arr
       yield { part: { case: "data" as const, value } };
       const wasSmall = sent < largeBytes;
       sent += value.length;
-      if (!wasSmall || sent < largeBytes) continue;
+      if (!openData || !wasSmall || sent < largeBytes) continue;
       const id = randomBytes(idBytes);
       connection = await openData(id, AbortSignal.any([stall.signal, ended]));
       if (connection) yield { part: { case: "dataConnection" as const, value: id } };
@@ -69,7 +69,7 @@ function end(socket: Socket): Promise<boolean> {
 export async function* readParts(
   client: Pick<Files, "read">,
   request: MessageInitShape<typeof ReadRequestSchema>,
-  { signal, openData }: { signal: AbortSignal; openData: OpenData | undefined },
+  { signal, openData }: { signal: AbortSignal; openData: OpenData },
 ): AsyncGenerator<ReadResponse["part"]> {
   const left = new AbortController();
   const within = AbortSignal.any([signal, left.signal]);

@@ -61,9 +61,10 @@ export interface HelperConnection {
   readonly info: GetInfoResponse;
   /**
    * Opens the data connection of this id (see `FileService` of the helper), which is destroyed when the signal aborts.
-   * Undefined where none can be had: there is no way past the engine, the helper is an earlier one, or 4 are open.
+   * Undefined when none can be had now: 4 are open, or it failed. Unset where there is no way past the engine, and with
+   * a helper of an earlier version.
    */
-  openData(id: Uint8Array, signal: AbortSignal): Promise<Socket | undefined>;
+  readonly openData: ((id: Uint8Array, signal: AbortSignal) => Promise<Socket | undefined>) | undefined;
 }
 
 /**
@@ -104,10 +105,14 @@ export function createHelperConnections(o: {
     for (let attempt = 1; ; attempt++) {
       const limit = AbortSignal.any([closing.signal, AbortSignal.timeout(openMs)]);
       const stream = await operations.connectHelper(sandboxId, limit);
-      const connection = new OpenConnection(await openSocket(stream), async (signal) => {
-        const socket = await operations.connectDaemon?.(sandboxId, signal);
-        return socket && openSocket(socket);
-      });
+      const { connectDaemon } = operations;
+      const openAnother: OpenAnother | undefined =
+        connectDaemon &&
+        (async (signal) => {
+          const socket = await connectDaemon(sandboxId, signal);
+          return socket && openSocket(socket);
+        });
+      const connection = new OpenConnection(await openSocket(stream), openAnother);
       try {
         await connection.begin(limit);
         return connection;
@@ -177,6 +182,8 @@ export function createHelperConnections(o: {
   };
 }
 
+type OpenAnother = (signal: AbortSignal) => Promise<Socket | undefined>;
+
 const limitsOf = (method: DescMethod) => limitsOfMethods.get(method) ?? limits;
 
 /** HTTP/2 over a socket. All that comes is the tenant's word, and bounded. */
@@ -185,12 +192,12 @@ class OpenConnection implements HelperConnection {
   #info: GetInfoResponse | undefined;
   readonly #session: ClientHttp2Session;
   readonly #socket: Socket;
-  readonly #openAnother: (signal: AbortSignal) => Promise<Socket | undefined>;
+  readonly #openAnother: OpenAnother | undefined;
   #calls = 0;
   #dataConnections = 0;
   #idle: NodeJS.Timeout | undefined;
 
-  constructor(socket: Socket, openAnother: (signal: AbortSignal) => Promise<Socket | undefined>) {
+  constructor(socket: Socket, openAnother: OpenAnother | undefined) {
     this.#socket = socket;
     this.#openAnother = openAnother;
     const session = connect(origin, {
@@ -246,11 +253,16 @@ class OpenConnection implements HelperConnection {
     this.#info = boundInfo(info);
   }
 
-  readonly openData = async (id: Uint8Array, signal: AbortSignal): Promise<Socket | undefined> => {
-    if (this.info.version < firstWithData || this.#dataConnections >= maxDataConnections) return undefined;
+  get openData(): HelperConnection["openData"] {
+    const open = this.#openAnother;
+    return open && this.info.version >= firstWithData ? (id, signal) => this.#openData(open, id, signal) : undefined;
+  }
+
+  async #openData(open: OpenAnother, id: Uint8Array, signal: AbortSignal): Promise<Socket | undefined> {
+    if (this.#dataConnections >= maxDataConnections) return undefined;
     this.#dataConnections++;
     // Where it fails, the connection for calls takes the content.
-    const socket = await this.#openAnother(signal).catch(() => undefined);
+    const socket = await open(signal).catch(() => undefined);
     if (!socket || socket.destroyed || signal.aborted) {
       this.#dataConnections--;
       socket?.destroy();
@@ -267,7 +279,7 @@ class OpenConnection implements HelperConnection {
     socket.on("error", () => {});
     socket.write(Buffer.concat([dataMark, id]));
     return socket;
-  };
+  }
 
   onClose(listener: () => void): void {
     if (this.isUsable) this.#session.once("close", listener);

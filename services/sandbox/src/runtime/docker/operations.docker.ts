@@ -84,13 +84,17 @@ export function createDockerOperations(
         return socket ?? openExec(container, helperCommand, { signal, explainEnd: explainHelperEnd });
       }),
 
-    connectDaemon: (sandboxId, signal) =>
-      inContainer(sandboxId, signal, async (container) => {
-        if (!connector || isResting()) return undefined;
-        const { containerId, pid } = await inspect(container, signal);
-        const uid = users.get(containerId);
-        return uid === undefined || pid === 0 ? undefined : tryConnector(container, { containerId, pid, uid }, signal);
-      }),
+    ...(connector && {
+      connectDaemon: (sandboxId: string, signal: AbortSignal) =>
+        inContainer(sandboxId, signal, async (container) => {
+          if (isResting()) return undefined;
+          const { containerId, pid } = await inspect(container, signal);
+          const uid = users.get(containerId);
+          return uid === undefined || pid === 0
+            ? undefined
+            : tryConnector(container, { containerId, pid, uid }, signal);
+        }),
+    }),
   };
 }
 
