@@ -27,6 +27,8 @@ export interface Way {
  */
 export async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Array>, { stall, openData, ended }: Way) {
   yield { part: { case: "start" as const, value: start } };
+  /** Until it was tried. */
+  let open = openData;
   let sent = 0;
   let connection: Socket | undefined;
   try {
@@ -39,11 +41,11 @@ export async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Arr
         continue;
       }
       yield { part: { case: "data" as const, value } };
-      const wasSmall = sent < largeBytes;
       sent += value.length;
-      if (!openData || !wasSmall || sent < largeBytes) continue;
+      if (!open || sent < largeBytes) continue;
       const id = randomBytes(idBytes);
-      connection = await openData(id, AbortSignal.any([stall.signal, ended]));
+      connection = await open(id, AbortSignal.any([stall.signal, ended]));
+      open = undefined;
       if (connection) yield { part: { case: "dataConnection" as const, value: id } };
     }
   } catch (error) {

@@ -102,16 +102,16 @@ export function createHelperConnections(o: {
   }
 
   async function connectHelper(sandboxId: string): Promise<OpenConnection> {
+    const { connectDaemon } = operations;
+    const openAnother: OpenAnother | undefined =
+      connectDaemon &&
+      (async (signal) => {
+        const socket = await connectDaemon(sandboxId, signal);
+        return socket && openSocket(socket);
+      });
     for (let attempt = 1; ; attempt++) {
       const limit = AbortSignal.any([closing.signal, AbortSignal.timeout(openMs)]);
       const stream = await operations.connectHelper(sandboxId, limit);
-      const { connectDaemon } = operations;
-      const openAnother: OpenAnother | undefined =
-        connectDaemon &&
-        (async (signal) => {
-          const socket = await connectDaemon(sandboxId, signal);
-          return socket && openSocket(socket);
-        });
       const connection = new OpenConnection(await openSocket(stream), openAnother);
       try {
         await connection.begin(limit);
