@@ -8,6 +8,8 @@ import { recheck } from "./rechecks.ts";
 const maxPerCredential = 100;
 /** How many a user may have open with all of them together. */
 const maxPerUser = 200;
+/** Made once, since the trace of each new one takes as long as a small call. */
+const left = new DOMException("The request is over.", "AbortError");
 
 /** A request that lasts: a wait, a stream or a WebSocket. */
 export interface LiveRequest {
@@ -77,7 +79,7 @@ export function createLiveRequests(o: {
       const releaseSlots = await acquireSlots(request);
       const controller = new AbortController();
       let endedBy: DomainError | undefined;
-      const leave = () => controller.abort();
+      const leave = () => controller.abort(left);
       const end = (reason: DomainError) => {
         endedBy ??= reason;
         controller.abort(endedBy);
@@ -100,7 +102,7 @@ export function createLiveRequests(o: {
           if (!open.delete(end)) return;
           stopChecks();
           reply.raw.off("close", leave);
-          controller.abort();
+          controller.abort(left);
           releaseSlots();
         },
       };

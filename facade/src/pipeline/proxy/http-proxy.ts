@@ -192,7 +192,10 @@ async function sendAnswer(
     answer.destroy();
     throw notHttp(error);
   }
-  response.flushHeaders();
+  // With the first of the body, which mostly came with them.
+  setImmediate(() => {
+    if (!response.writableEnded) response.flushHeaders();
+  });
   try {
     if (endsWithConnection(answer, raw)) failWithConnection(answer);
     await pipeline(answer, joinWrites(response), { signal: target.signal });

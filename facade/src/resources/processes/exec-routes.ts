@@ -108,12 +108,14 @@ interface Result {
   stderrTruncated: boolean;
 }
 
+/** Reads to the end, since a call that is left is dearer than one that ends. */
 async function collectResult(
   events: AsyncIterable<RunCommandResponse>,
   take: (data: Uint8Array) => void,
 ): Promise<Result> {
   const stdout = new JoinedBytes();
   const stderr = new JoinedBytes();
+  let ended: Pick<Result, "process" | "stdoutTruncated" | "stderrTruncated"> | undefined;
   for await (const { event: at, stdoutTruncated, stderrTruncated } of events) {
     const event = at?.event;
     if (event?.case === "output") {
@@ -121,10 +123,10 @@ async function collectResult(
       take(data);
       (stream === OutputStream.STDERR ? stderr : stdout).add(data);
     }
-    if (event?.case !== "exit") continue;
-    return { process: event.value, stdout: stdout.take(), stderr: stderr.take(), stdoutTruncated, stderrTruncated };
+    if (event?.case === "exit") ended = { process: event.value, stdoutTruncated, stderrTruncated };
   }
-  throw outputBrokeOff();
+  if (!ended) throw outputBrokeOff();
+  return { ...ended, stdout: stdout.take(), stderr: stderr.take() };
 }
 
 /** What output takes in the answer. Each half of a character that comes in two parts counts as a character. */

@@ -57,6 +57,7 @@ export function createProcessHandlers(
     limit?: OutputLimit,
   ): AsyncGenerator<Omit<E, keyof Message> | { event: OutputEvent }> {
     let last: Process | undefined;
+    let hasExited = false;
     let offset = 0n;
     const check = limit && createOutputCheck(limit);
     try {
@@ -64,11 +65,13 @@ export function createProcessHandlers(
         const { event, offset: at } = message.event ?? { event: undefined, offset: 0n };
         if (event?.case === "output") check?.(event.value);
         if (event?.case === "start" || event?.case === "exit") last = used.note(event.value, processId);
+        hasExited ||= event?.case === "exit";
         offset = at;
         const { $typeName: _, $unknown: __, ...plain } = message;
         yield plain;
       }
     } catch (error) {
+      if (hasExited) return;
       if (used.signal.aborted || !isConnectionLost(error)) throw error;
       const { info } = await o.connections.open(used.sandbox.id, used.signal);
       if (info.instanceId === used.info.instanceId) throw error;
