@@ -62,6 +62,16 @@ test("the timeline is in order, though the runtime's times are to the second, or
   ]);
 });
 
+test("the time to live counts from the start that the timeline has, where the runtime's is earlier", () => {
+  const at = (ms: number) => new Date(t0.getTime() + ms);
+  const pulled = recordPulled(accept(60), { pinnedReference: "p", digest: "d" }, at(700));
+  const times = { createdAt: t0, startedAt: t0 };
+  for (const started of [recordStarted(pulled, times, at(900)), becomeReady(pulled, at(900), times)]) {
+    expect(started.timeline).toContainEqual({ phase: "started", at: at(700) });
+    expect(started).toMatchObject({ startedAt: at(700), expiresAt: at(60_700) });
+  }
+});
+
 test("a time to live of its own goes before the image's", () => {
   const started = recordStarted({ ...accept(600), ttlSeconds: 60 }, { createdAt: t0, startedAt: t0 }, t0);
   expect(started.expiresAt).toEqual(after(60));

@@ -230,20 +230,15 @@ export function ttlSecondsOf({ ttlSeconds, image }: Pick<Sandbox, "ttlSeconds" |
 }
 
 /**
- * The container has run since `startedAt`, by the engine's clock. Its time to live counts from then and is set once.
+ * The container has run since `startedAt`, by the engine's clock, or since the phase before where that is later: an
+ * engine's times may be cut to seconds. Its time to live counts from then and is set once.
  */
 export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt: Date }, now: Date): Sandbox {
+  const timeline = withPhase(withPhase(sandbox.timeline, "created", o.createdAt), "started", o.startedAt);
+  const startedAt = sandbox.startedAt ?? timeline.find(({ phase }) => phase === "started")?.at ?? o.startedAt;
   const ttl = ttlSecondsOf(sandbox);
-  const expiresAt = sandbox.expiresAt ?? (ttl === undefined ? undefined : new Date(o.startedAt.getTime() + ttl * 1000));
-  return change(
-    sandbox,
-    {
-      startedAt: sandbox.startedAt ?? o.startedAt,
-      ...(expiresAt ? { expiresAt } : {}),
-      timeline: withPhase(withPhase(sandbox.timeline, "created", o.createdAt), "started", o.startedAt),
-    },
-    now,
-  );
+  const expiresAt = sandbox.expiresAt ?? (ttl === undefined ? undefined : new Date(startedAt.getTime() + ttl * 1000));
+  return change(sandbox, { startedAt, ...(expiresAt ? { expiresAt } : {}), timeline }, now);
 }
 
 /** @param start of a container that was ready when it was first seen running, so that both are one change */

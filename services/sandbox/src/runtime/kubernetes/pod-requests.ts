@@ -103,10 +103,10 @@ export function createPodRequests(o: {
       const hasSecret = pod.hasPullSecret || spec.env !== undefined;
       if (pod.isSettled || (!hasSecret && !deadline)) return;
       if (hasSecret) await pullSecrets.remove(pod);
-      // Both by the node's clock, which the kubelet goes by. A second more, as both are cut to seconds: the platform's
-      // own stop comes first.
+      // Both by the node's clock, which the kubelet goes by. Both are cut to seconds, and the platform's own stop counts
+      // from up to a second later (`recordStarted`). It comes first by a second.
       const startMs = (container?.startedAt?.getTime() ?? 0) - (acceptedAt?.getTime() ?? 0);
-      const lowered = deadline ? Math.ceil(Math.max(0, startMs) / 1000) + (spec.ttlSeconds ?? 0) + 1 : 0;
+      const lowered = deadline ? Math.ceil(Math.max(0, startMs) / 1000) + (spec.ttlSeconds ?? 0) + 2 : 0;
       await change(pod, {
         metadata: { annotations: { [settledAnnotation]: "true" } },
         ...(deadline && lowered < deadlineSeconds && { spec: { activeDeadlineSeconds: lowered } }),

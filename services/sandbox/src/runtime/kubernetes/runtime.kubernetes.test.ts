@@ -99,7 +99,7 @@ test.for(steps)("goes on after a crash before or after the %s", async ([, isMean
     await provision(server, second, secretSpec);
     expect([...server.objects.keys()].filter((at) => at.startsWith("/api/v1"))).toEqual([path]);
     const pod = server.objects.get(path);
-    expect(pod?.spec).toMatchObject({ schedulingGates: [], activeDeadlineSeconds: 66 });
+    expect(pod?.spec).toMatchObject({ schedulingGates: [], activeDeadlineSeconds: 67 });
     await second.remove(spec.sandboxId);
     expect(server.objects.has(path)).toBe(false);
     await second.close();
@@ -205,7 +205,7 @@ test("lowers a deadline to what is left from when the node took the pod up, once
     await runtime.ensure({ ...spec, ttlSeconds: 60 });
   };
   await lower();
-  expect(server.objects.get(path)?.spec.activeDeadlineSeconds).toBe(66);
+  expect(server.objects.get(path)?.spec.activeDeadlineSeconds).toBe(67);
   const { length } = server.writes;
   await lower();
   expect(server.writes).toHaveLength(length);
