@@ -28,6 +28,8 @@ def run_sync():
         sandbox.commands.send_stdin(background.pid, "typed\n")
         assert background.pid in [process.pid for process in sandbox.commands.list()]
         assert sandbox.commands.kill(background.pid) is True
+        # A kill answers once the signal is sent, which is before the end.
+        raised(CommandExitException, background.wait)
         assert sandbox.commands.kill(background.pid) is False
         sandbox.files.make_dir("/tmp/watched/below")
         watch = sandbox.files.watch_dir("/tmp/watched", recursive=True)
