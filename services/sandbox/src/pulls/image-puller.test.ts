@@ -68,13 +68,20 @@ function authorizedFor(blob: Buffer, unpacked = blob): AuthorizePullResponse {
   return { ...authorized(), layers: [layer] };
 }
 
-/** The bytes of all files in a folder. */
+/** The bytes of all files in a folder. What is removed meanwhile has none. */
 async function bytesIn(path: string): Promise<number> {
-  const files = await readdir(path, { recursive: true, withFileTypes: true });
+  const isGone = (error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw error;
+  };
+  const entries = (await readdir(path, { withFileTypes: true }).catch(isGone)) ?? [];
   const sizes = await Promise.all(
-    files.filter((each) => each.isFile()).map(({ parentPath, name }) => stat(join(parentPath, name))),
+    entries.map(async (each) => {
+      const at = join(path, each.name);
+      if (each.isDirectory()) return bytesIn(at);
+      return each.isFile() ? ((await stat(at).catch(isGone))?.size ?? 0) : 0;
+    }),
   );
-  return sizes.reduce((sum, { size }) => sum + size, 0);
+  return sizes.reduce((sum, size) => sum + size, 0);
 }
 
 /** A registry that has the layer, and an engine that has the image once it has pulled it. */
