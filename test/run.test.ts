@@ -91,7 +91,7 @@ test.skipIf(process.platform !== "linux").for(["SIGTERM", "SIGINT", "SIGHUP"] as
   "%s ends run.sh and all that it has started",
   async (signal, { folder }) => {
     const { run } = await startRun(folder, { vitest: "sleep 600", check: "sleep 600" });
-    await until(() => access(join(folder, "unit.began")));
+    await until(() => access(join(folder, "conformance.began")));
     expect((await processesIn(folder)).length).toBeGreaterThan(4);
     run.child.kill(signal);
     expect(await run.exited).toBe(1);
@@ -102,7 +102,7 @@ test.skipIf(process.platform !== "linux").for(["SIGTERM", "SIGINT", "SIGHUP"] as
 
 test("run.sh installs each package by itself where one can't be had", async ({ folder }) => {
   // A machine without what the packages are for.
-  const tools = ["sh", "awk", "cat", "dirname", "find", "grep", "mktemp", "rm", "setsid", "tee"];
+  const tools = ["sh", "awk", "cat", "dirname", "find", "grep", "mkdir", "mktemp", "rm", "setsid", "tee"];
   await mkdir(join(folder, "tools"));
   for (const tool of tools) {
     const path = execFileSync("sh", ["-c", `command -v ${tool}`], { encoding: "utf8" }).trim();
