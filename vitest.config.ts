@@ -73,7 +73,8 @@ export default defineConfig({
         extends: true,
         test: {
           name: "unit",
-          maxWorkers: 2,
+          // Its longest files wait for children, intervals and limits most of the time.
+          maxWorkers: 4,
           execArgv: ["--import", new URL("test/plan-guard.ts", import.meta.url).href],
           include: [
             "services/*/src/**/*.test.ts",
