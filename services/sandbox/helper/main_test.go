@@ -348,21 +348,28 @@ func zombiesBelow(pid int) int {
 	return count
 }
 
+// killDaemon returns what it was, once it is gone.
+func killDaemon(t testing.TB) *pb.GetInfoResponse {
+	t.Helper()
+	info, err := dialHelper(t).GetInfo(t.Context(), &pb.GetInfoRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, int(info.Pid))
+	// A program that is killed keeps its files a little longer than its memory.
+	until(t, "it and its socket are gone", func() bool {
+		connection, err := net.Dial("unix", daemon.SocketName(os.Geteuid()))
+		if err == nil {
+			connection.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED) && alive("exe daemon") == 0
+	})
+	return info
+}
+
 func TestDial(t *testing.T) {
 	t.Run("twenty at once start one daemon", func(t *testing.T) {
-		first, err := dialHelper(t).GetInfo(t.Context(), &pb.GetInfoRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		kill(t, int(first.Pid))
-		// A program that is killed keeps its files a little longer than its memory.
-		until(t, "it and its socket are gone", func() bool {
-			connection, err := net.Dial("unix", daemon.SocketName(os.Geteuid()))
-			if err == nil {
-				connection.Close()
-			}
-			return errors.Is(err, syscall.ECONNREFUSED) && alive("exe daemon") == 0
-		})
+		first := killDaemon(t)
 		seen := make(chan string, 20)
 		for range 20 {
 			connected := dialHelper(t)
@@ -387,8 +394,26 @@ func TestDial(t *testing.T) {
 		until(t, "one daemon is left", func() bool { return alive("exe daemon") == 1 })
 	})
 
+	t.Run("commands ignore no signal that whoever started the engine ignored", func(t *testing.T) {
+		killDaemon(t)
+		// The one of the other tests ignores none.
+		defer killDaemon(t)
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := dialBy(t, exec.Command("sh", "-c", `trap '' HUP INT; exec "$0" dial`, self))
+		for _, signal := range []unix.Signal{unix.SIGHUP, unix.SIGINT} {
+			if found := h.run(t, shell(fmt.Sprintf("kill -%d $$", signal))); found.process.Signal != int32(signal) {
+				t.Error(found.process)
+			}
+		}
+	})
+
 	t.Run("a process of another user gets no connection", func(t *testing.T) {
-		dialHelper(t)
+		if _, err := dialHelper(t).GetInfo(t.Context(), &pb.GetInfoRequest{}); err != nil {
+			t.Fatal(err)
+		}
 		if os.Geteuid() != 0 {
 			t.Skip("needs root")
 		}

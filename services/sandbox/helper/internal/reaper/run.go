@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,10 @@ const socketDescriptor = 3
 // any more.
 func Run() error {
 	debug.SetGCPercent(20)
+	// Go leaves these two ignored where whoever started the engine ignored them, as nohup does, and commands would inherit that.
+	for _, number := range []unix.Signal{unix.SIGHUP, unix.SIGINT} {
+		takeDefault(number)
+	}
 	// Waiting for children blocks this thread; the other thread is there before the limit of pids can be used up.
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -63,6 +68,13 @@ func Run() error {
 		}
 	}
 	return nil
+}
+
+// takeDefault is for signals that were ignored when the program began, which os/signal leaves so.
+func takeDefault(number unix.Signal) {
+	// The kernel's sigaction: no handler, no flags and no mask.
+	var action [4]uint64
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
 func endWithHelper() {
