@@ -41,33 +41,49 @@ export async function receiveBody<T>(
   }
 }
 
-/** Not the stream's own iterator, which would go on to hold what comes after it is left. */
+/**
+ * Not the stream's own iterator, which would go on to hold what comes after it is left. What is awaited is listened for
+ * once, since listeners for each chunk take as long as the rest of it.
+ */
 async function* read(raw: IncomingMessage, left: AbortSignal): AsyncGenerator<Uint8Array> {
-  while (!left.aborted) {
-    const chunk: Buffer | null = raw.read();
-    if (chunk !== null) yield chunk;
-    else if (raw.readableEnded) return;
-    else if (raw.destroyed) throw incomplete();
-    else await awaitMore(raw, left);
+  let failure: DomainError | undefined;
+  let wake: (() => void) | undefined;
+  const go = () => wake?.();
+  const fail = (error: unknown) => {
+    failure ??= incomplete(error);
+    go();
+  };
+  const timer = setTimeout(() => {
+    // Whoever takes a chunk may take longer.
+    if (wake) failure ??= stalled();
+    go();
+  }, stallMs);
+  const stop = () => {
+    clearTimeout(timer);
+    raw.off("readable", go).off("end", go).off("close", go).off("error", fail);
+    left.removeEventListener("abort", stop);
+    go();
+  };
+  raw.on("readable", go).on("end", go).on("close", go).on("error", fail);
+  left.addEventListener("abort", stop);
+  try {
+    while (!left.aborted) {
+      const chunk: Buffer | null = raw.read();
+      if (chunk !== null) yield chunk;
+      else if (raw.readableEnded) return;
+      else if (failure) throw failure;
+      else if (raw.destroyed) throw incomplete();
+      else {
+        timer.refresh();
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+        wake = undefined;
+      }
+    }
+  } finally {
+    stop();
   }
-}
-
-/** Ends when there is more to read, or no more. */
-function awaitMore(raw: IncomingMessage, left: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const settle = (error?: DomainError) => {
-      clearTimeout(timer);
-      raw.off("readable", wake).off("end", wake).off("close", wake).off("error", fail);
-      left.removeEventListener("abort", wake);
-      if (error) reject(error);
-      else resolve();
-    };
-    const wake = () => settle();
-    const fail = (error: unknown) => settle(incomplete(error));
-    const timer = setTimeout(() => settle(stalled()), stallMs);
-    raw.on("readable", wake).on("end", wake).on("close", wake).on("error", fail);
-    left.addEventListener("abort", wake);
-  });
 }
 
 function stalled(): DomainError {
