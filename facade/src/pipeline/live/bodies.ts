@@ -43,7 +43,7 @@ export async function receiveBody<T>(
 
 /**
  * Not the stream's own iterator, which would go on to hold what comes after it is left. What is awaited is listened for
- * once, since listeners for each chunk take as long as the rest of it.
+ * once: new listeners for each chunk take a tenth of its time.
  */
 async function* read(raw: IncomingMessage, left: AbortSignal): AsyncGenerator<Uint8Array> {
   let failure: DomainError | undefined;
