@@ -79,7 +79,7 @@ await_engine() {
 # How whoever isn't root gets sandboxes.
 root_advice() {
   is_root && return
-  printf '%s' "Sandboxes are isolated by firewall rules, which need root: sudo env \"PATH=\$PATH\" npm start. To try it alone without isolation, let this user use the engine (sudo usermod -aG docker $(id -un), then sign in again) and set SANDGATE_ISOLATION=off."
+  printf '%s' "Sandboxes are isolated by firewall rules, which need root: sudo env \"PATH=\$PATH\" npm start. To try it by yourself without isolation, let this user use the engine (sudo usermod -aG docker $(id -un), then sign in again) and set SANDGATE_ISOLATION=off."
 }
 
 # Finds a container engine, or as root on Debian or Ubuntu installs and starts one.

@@ -19,7 +19,7 @@ export const stateReasons: Readonly<Record<string, StateReason>> = {
   },
   image_not_found_in_registry: {
     meaning: "The registry, or for a `localhost/` image the engine, has no such image.",
-    hint: "Check the image's name and tag. An image at localhost/ is on the engine alone: its operator has to load it there.",
+    hint: "Check the image's name and tag. An image at localhost/ comes from the engine alone, and an operator has to load it there.",
   },
   image_invalid: {
     meaning: "The image's manifest, signature or platform can't be used.",

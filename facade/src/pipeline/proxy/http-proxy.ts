@@ -192,7 +192,7 @@ async function sendAnswer(
     answer.destroy();
     throw notHttp(error);
   }
-  // With the first of the body, which mostly came with them.
+  // The headers go with the first of the body, which mostly came with them.
   setImmediate(() => {
     if (!response.writableEnded) response.flushHeaders();
   });

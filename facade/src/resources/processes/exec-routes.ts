@@ -108,7 +108,7 @@ interface Result {
   stderrTruncated: boolean;
 }
 
-/** Reads to the end, since a call that is left is dearer than one that ends. */
+/** Reads to the end, since leaving a call costs more than its own end. */
 async function collectResult(
   events: AsyncIterable<RunCommandResponse>,
   take: (data: Uint8Array) => void,

@@ -71,6 +71,7 @@ export function createProcessHandlers(
         yield plain;
       }
     } catch (error) {
+      // All has been passed on.
       if (hasExited) return;
       if (used.signal.aborted || !isConnectionLost(error)) throw error;
       const { info } = await o.connections.open(used.sandbox.id, used.signal);

@@ -28,7 +28,7 @@ export async function runIptables(command: string, args: readonly string[], inpu
     if (attempt === attempts || status !== busyStatus) {
       const reason = typeof ended === "string" ? ended : reasonOf(ended);
       throw new DomainError("ISOLATION_UNAVAILABLE", `${command} could not be run: ${reason}`, {
-        hint: "Run Sandgate as root with iptables installed, or set SANDGATE_ISOLATION=off to try it alone.",
+        hint: "Run Sandgate as root with iptables installed, or set SANDGATE_ISOLATION=off to try it by yourself.",
       });
     }
     await delay(backoffMs(attempt, retry));
