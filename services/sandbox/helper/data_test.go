@@ -26,8 +26,14 @@ func newDataID() []byte {
 // openData opens a data connection as the runtime does.
 func openData(t testing.TB, id []byte) net.Conn {
 	t.Helper()
+	return openWith(t, append([]byte{0}, id...))
+}
+
+// openWith opens a connection whose first bytes say what it is.
+func openWith(t testing.TB, first []byte) net.Conn {
+	t.Helper()
 	connection, _, _ := dialStream(t, exec.Command("/proc/self/exe", "dial"))
-	if _, err := connection.Write(append([]byte{0}, id...)); err != nil {
+	if _, err := connection.Write(first); err != nil {
 		t.Fatal(err)
 	}
 	return connection

@@ -282,20 +282,45 @@ test("a data connection begins with its mark and id, and ends with its signal; a
   server.close();
 });
 
+test("a channel begins with its mark, and ends with the connection for calls", async () => {
+  const ends: Socket[] = [];
+  const server = createServer((socket) => ends.push(socket)).listen(0);
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const streams: Duplex[] = [];
+  const answer = serve(() => {}, "one", 8);
+  const { connections } = connectTo(
+    (stream) => {
+      streams.push(stream);
+      answer(stream);
+    },
+    10_000,
+    async () => connect(port),
+  );
+  const { takeChannel } = await connections.open("a", signal);
+  expect(await takeChannel?.(signal)).toBeDefined();
+  await expect.poll(() => ends[0]?.read()).toEqual(Buffer.of(1));
+  streams[0]?.destroy();
+  await expect.poll(() => ends[0]?.resume().closed).toBe(true);
+  expect(await takeChannel?.(signal)).toBeUndefined();
+  connections.close();
+  server.close();
+});
+
 test.each([
   ["an earlier helper", 6, async () => connect(1), false],
-  ["one that only the engine reaches", 7, undefined, false],
-  ["one that can't be reached", 7, () => Promise.reject(new DomainError("RUNTIME_UNAVAILABLE", "It is away.")), true],
-])("%s gets no data connection, and calls go on", async (_what, version, connectDaemon, mayHaveOne) => {
+  ["one that only the engine reaches", 8, undefined, false],
+  ["one that can't be reached", 8, () => Promise.reject(new DomainError("RUNTIME_UNAVAILABLE", "It is away.")), true],
+])("%s gets no other connection, and calls go on", async (_what, version, connectDaemon, mayHaveOne) => {
   const { connections } = connectTo(
     serve(() => {}, "one", version),
     10_000,
     connectDaemon,
   );
   for (let i = 0; i < 6; i++) {
-    const { openData } = await connections.open("a", signal);
-    expect(openData !== undefined).toBe(mayHaveOne);
-    expect(await openData?.(id, signal)).toBeUndefined();
+    const { openData, takeChannel } = await connections.open("a", signal);
+    expect([openData !== undefined, takeChannel !== undefined]).toEqual([mayHaveOne, mayHaveOne]);
+    expect([await openData?.(id, signal), await takeChannel?.(signal)]).toEqual([undefined, undefined]);
   }
   connections.close();
 });

@@ -17,6 +17,7 @@ import type { RuntimeOperations } from "../runtime/operations.ts";
 import { fromHelperError, isConnectionLost } from "./helper-errors.ts";
 import { boundInfo } from "./helper-files.ts";
 import type { OperationMetrics } from "./metrics.ts";
+import { type PortChannel, PortChannels } from "./port-channels.ts";
 import { toSocket } from "./socket-pair.ts";
 
 /** How long the first call of a connection may take, the start of the helper included. */
@@ -47,11 +48,11 @@ const windowBytes = { call: mebibyte, connection: 4 * mebibyte };
 /** A frame is passed on as it comes, so large ones take no memory, and fewer of them less time. */
 const maxFrameBytes = mebibyte / 4;
 const origin = "http://helper";
-/** The first helper that takes data connections. */
-const firstWithData = 7;
-/** What tells a data connection from one for calls. */
-const dataMark = Buffer.of(0);
-/** A container gets eight connections past the engine, which those for calls need, too. */
+/** The first helpers that take data connections, and channels to ports. */
+const firstWith = { data: 7, channels: 8 };
+/** What tells them from a connection for calls. */
+const marks = { data: 0, channel: 1 };
+/** A container gets 32 connections past the engine, which those for calls and channels need, too. */
 const maxDataConnections = 4;
 
 /** A connection to a sandbox's helper. */
@@ -65,6 +66,11 @@ export interface HelperConnection {
    * a helper of an earlier version.
    */
   readonly openData: ((id: Uint8Array, signal: AbortSignal) => Promise<Socket | undefined>) | undefined;
+  /**
+   * Takes a channel for a connection to a port, which must follow. Undefined when none can be had now; unset where
+   * `openData` may be. Throws the signal's reason.
+   */
+  readonly takeChannel: ((signal: AbortSignal) => Promise<PortChannel | undefined>) | undefined;
 }
 
 /**
@@ -186,6 +192,20 @@ type OpenAnother = (signal: AbortSignal) => Promise<Socket | undefined>;
 
 const limitsOf = (method: DescMethod) => limitsOfMethods.get(method) ?? limits;
 
+/** Opens a socket and says what it is for. Undefined where it fails: the connection for calls serves then. */
+async function openMarked(open: OpenAnother, first: Buffer, signal: AbortSignal): Promise<Socket | undefined> {
+  const socket = await open(signal).catch(() => undefined);
+  if (!socket || socket.destroyed || signal.aborted) {
+    socket?.destroy();
+    signal.throwIfAborted();
+    return undefined;
+  }
+  // Whoever reads or writes it learns of its end.
+  socket.on("error", () => {});
+  socket.write(first);
+  return socket;
+}
+
 /** HTTP/2 over a socket. All that comes is the tenant's word, and bounded. */
 class OpenConnection implements HelperConnection {
   readonly transport: Transport;
@@ -193,6 +213,7 @@ class OpenConnection implements HelperConnection {
   readonly #session: ClientHttp2Session;
   readonly #socket: Socket;
   readonly #openAnother: OpenAnother | undefined;
+  readonly #channels: PortChannels | undefined;
   #calls = 0;
   #dataConnections = 0;
   #idle: NodeJS.Timeout | undefined;
@@ -200,6 +221,13 @@ class OpenConnection implements HelperConnection {
   constructor(socket: Socket, openAnother: OpenAnother | undefined) {
     this.#socket = socket;
     this.#openAnother = openAnother;
+    this.#channels =
+      openAnother &&
+      new PortChannels({
+        open: (signal) => openMarked(openAnother, Buffer.of(marks.channel), signal),
+        begin: () => this.#begin(),
+        end: () => this.#end(),
+      });
     const session = connect(origin, {
       createConnection: () => socket,
       settings: { enablePush: false, initialWindowSize: windowBytes.call, maxFrameSize: maxFrameBytes },
@@ -212,7 +240,10 @@ class OpenConnection implements HelperConnection {
     });
     // A failed call tells why. What isn't HTTP/2 must not leave the program running.
     session.on("error", () => socket.destroy());
-    session.on("close", () => socket.destroy());
+    session.on("close", () => {
+      socket.destroy();
+      this.#channels?.close();
+    });
     socket.on("error", () => session.destroy());
     socket.on("close", () => session.destroy());
     this.#session = session;
@@ -255,29 +286,30 @@ class OpenConnection implements HelperConnection {
 
   get openData(): HelperConnection["openData"] {
     const open = this.#openAnother;
-    return open && this.info.version >= firstWithData ? (id, signal) => this.#openData(open, id, signal) : undefined;
+    return open && this.info.version >= firstWith.data ? (id, signal) => this.#openData(open, id, signal) : undefined;
+  }
+
+  get takeChannel(): HelperConnection["takeChannel"] {
+    const channels = this.#channels;
+    return channels && this.info.version >= firstWith.channels ? (signal) => channels.take(signal) : undefined;
   }
 
   async #openData(open: OpenAnother, id: Uint8Array, signal: AbortSignal): Promise<Socket | undefined> {
     if (this.#dataConnections >= maxDataConnections) return undefined;
     this.#dataConnections++;
-    // Where it fails, the connection for calls takes the content.
-    const socket = await open(signal).catch(() => undefined);
-    if (!socket || socket.destroyed || signal.aborted) {
-      this.#dataConnections--;
-      socket?.destroy();
-      signal.throwIfAborted();
-      return undefined;
+    let socket: Socket | undefined;
+    try {
+      socket = await openMarked(open, Buffer.from([marks.data, ...id]), signal);
+    } finally {
+      if (!socket) this.#dataConnections--;
     }
+    if (!socket) return undefined;
     const abort = () => socket.destroy();
     signal.addEventListener("abort", abort);
     socket.once("close", () => {
       this.#dataConnections--;
       signal.removeEventListener("abort", abort);
     });
-    // Whoever reads or writes it learns of its end.
-    socket.on("error", () => {});
-    socket.write(Buffer.concat([dataMark, id]));
     return socket;
   }
 

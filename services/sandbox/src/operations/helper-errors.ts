@@ -24,6 +24,14 @@ export function helperTooOld(cause?: unknown): DomainError {
   });
 }
 
+export function notListening(cause?: unknown): DomainError {
+  return new DomainError("UPSTREAM_ERROR", "Nothing listens on that port in the sandbox.", {
+    hint: "Start a server there first.",
+    callersFault: true,
+    cause,
+  });
+}
+
 const refusals: readonly DomainError["reason"][] = ["CONFLICT", "NOT_FOUND", "RATE_LIMITED", "VALIDATION_ERROR"];
 
 /** Whether nothing was done. Otherwise nobody knows: the helper may not have come to answer. */
@@ -107,11 +115,7 @@ function explain({ reason, errno, field }: ErrorDetail, cause: ConnectError): Do
     case Reason.TOO_LARGE:
       return invalid("body", "is larger than the limit");
     case Reason.NOT_LISTENING:
-      return new DomainError("UPSTREAM_ERROR", "Nothing listens on that port in the sandbox.", {
-        hint: "Start a server there first.",
-        callersFault: true,
-        cause,
-      });
+      return notListening(cause);
     case Reason.KEY_USED:
       return conflict(
         "EEXIST",

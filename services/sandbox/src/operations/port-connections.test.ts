@@ -22,7 +22,8 @@ async function readBroken(...answers: Answer[]): Promise<unknown[]> {
   const nothing: AsyncIterable<{ part: Part<never> }> = (async function* () {})();
   const { signal } = new AbortController();
   const received: unknown[] = [];
-  for await (const { part } of connectPort(createClient(PortService, transport), { port: 1, data: nothing, signal })) {
+  const client = createClient(PortService, transport);
+  for await (const { part } of connectPort(async () => client, { port: 1, data: nothing, signal })) {
     received.push(part.case);
   }
   return received;

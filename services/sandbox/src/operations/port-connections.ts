@@ -1,8 +1,12 @@
 import { isIP } from "node:net";
-import type { Client } from "@connectrpc/connect";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { isUuid } from "@sandgate/kit/base/ids";
-import type { PortService as HelperPortService, ListListeningResponse_Listener } from "@sandgate/proto/helper/v1/port";
+import type {
+  ConnectRequestSchema,
+  ConnectResponse,
+  ListListeningResponse_Listener,
+} from "@sandgate/proto/helper/v1/port";
 import { createStallLimit } from "./bodies.ts";
 
 /** How long the helper may take to connect; it tries two addresses for a second each. */
@@ -16,7 +20,7 @@ export type Part<Start> =
   | { case: "eof"; value: boolean }
   | { case: undefined; value?: undefined };
 
-type Parts<Start> = AsyncIterable<{ part: Part<Start> }>;
+export type Parts<Start> = AsyncIterable<{ part: Part<Start> }>;
 
 /** The first part, which says where to, and those that follow. */
 export async function readStart<Start>(parts: Parts<Start>): Promise<{ start: Start; data: Parts<Start> }> {
@@ -26,19 +30,29 @@ export async function readStart<Start>(parts: Parts<Start>): Promise<{ start: St
   return { start: first.value.part.value, data: { [Symbol.asyncIterator]: () => messages } };
 }
 
+/** What connects by the helper: its calls, or a channel. */
+interface PortClient {
+  connect(
+    requests: AsyncIterable<MessageInitShape<typeof ConnectRequestSchema>>,
+    options: { signal: AbortSignal; timeoutMs: number },
+  ): AsyncIterable<Pick<ConnectResponse, "part">>;
+}
+
 /**
  * Connects to a port inside, and yields `connected` and what comes from the server. Throws UPSTREAM_ERROR when the
  * helper doesn't connect in time.
  */
 export async function* connectPort<Start>(
-  client: Client<typeof HelperPortService>,
+  openClient: (signal: AbortSignal) => Promise<PortClient>,
   o: { port: number; data: Parts<Start>; signal: AbortSignal },
 ) {
   const opening = createStallLimit(o.signal, connectMs);
   let isConnected = false;
   let hasEnded = false;
   try {
-    for await (const { part } of client.connect(toRequests(o.port, o.data), { signal: opening.signal, timeoutMs: 0 })) {
+    const client = await openClient(opening.signal);
+    const requests = toRequests(o.port, o.data);
+    for await (const { part } of client.connect(requests, { signal: opening.signal, timeoutMs: 0 })) {
       if (part.case === "connected" && !isConnected) {
         isConnected = true;
         opening.stop();

@@ -101,8 +101,8 @@ export function createSandboxHelpers(o: {
       }
     };
     try {
-      const { transport, info, openData } = await o.connections.open(sandbox.id, signal);
-      return { helper: { sandbox, transport, info, openData, signal, audited }, leave, explain };
+      const { transport, info, openData, takeChannel } = await o.connections.open(sandbox.id, signal);
+      return { helper: { sandbox, transport, info, openData, takeChannel, signal, audited }, leave, explain };
     } catch (error) {
       leave();
       throw explain(error);

@@ -35,14 +35,16 @@ function toPreview(row: Row): Preview {
   };
 }
 
-export function createPreviews({ read, write }: Database): Previews {
+export function createPreviews({ read, remember, write }: Database): Previews {
   const one = (where: string, parameter: string): Preview | undefined => {
     const row = read.get<Row>(`${select} WHERE ${where}`, parameter);
     return row && toPreview(row);
   };
+  // Each connection to a server reads it.
+  const byId = remember((id) => one("id = ?", id));
   return {
     create: write.createPreview,
-    get: async (id) => one("id = ?", id),
+    get: async (id) => byId(id),
     findByLabel: async (label) => one("label = ?", label),
     async list(sandboxId) {
       return read.all<Row>(`${select} WHERE sandbox_id = ? ORDER BY created_at, id`, sandboxId).map(toPreview);

@@ -146,6 +146,12 @@ export const ConnectResponseSchema: GenMessage<ConnectResponse> = /*@__PURE__*/
 /**
  * Servers in the sandbox, those on its loopback interface alone included.
  *
+ * A channel reaches one server after another past HTTP/2, as `Connect` does. It is another connection to the daemon, whose
+ * first byte is 1. Frames follow both ways: a kind, a length of three bytes, big-endian, at most 65,536, and as many bytes.
+ * The caller sends 0 (connect; two bytes, a port), 2 (data) and 3 (eof). The helper answers a connect with 1 (connected) or 4
+ * (nothing listens), and then sends 2 (data) until 3 (eof) or 5 (broken off). After 3, 4 or 5 the caller may connect again;
+ * what it sent meanwhile is dropped.
+ *
  * @generated from service sandgate.helper.v1.PortService
  */
 export const PortService: GenService<{

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ const (
 	// A container's id in hex, a pid, a uid.
 	maxRequest = 128
 	// Of one container: a tenant may keep each connection open that it was given.
-	maxConnections = 8
+	maxConnections = 32
 	// After a connection that could not be accepted.
 	acceptPause = 10 * time.Millisecond
 )
@@ -98,6 +99,19 @@ func Serve(folder string) error {
 	}
 }
 
+func parse(line string) (asked request, err error) {
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return asked, errors.New("a request has a pid, a container and a uid")
+	}
+	asked.container = fields[1]
+	asked.pid, err = strconv.Atoi(fields[0])
+	if err == nil {
+		asked.uid, err = strconv.Atoi(fields[2])
+	}
+	return asked, err
+}
+
 func (open *connections) serve(platform *net.UnixConn) {
 	defer platform.Close()
 	_ = platform.SetDeadline(time.Now().Add(timeout))
@@ -105,8 +119,8 @@ func (open *connections) serve(platform *net.UnixConn) {
 	if err != nil {
 		return
 	}
-	var asked request
-	if _, err := fmt.Sscanf(line, "%d %64s %d\n", &asked.pid, &asked.container, &asked.uid); err != nil {
+	asked, err := parse(line)
+	if err != nil {
 		fmt.Fprintln(platform, "barred:", err)
 		return
 	}

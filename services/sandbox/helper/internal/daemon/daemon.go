@@ -30,7 +30,7 @@ import (
 
 const (
 	// Grows with every change of the contract.
-	version = 7
+	version = 8
 	// Where `dial` puts the listening socket.
 	listenerDescriptor = 3
 	threads            = 16

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandgate/helper/internal/dataconn"
+	"sandgate/helper/internal/port"
 )
 
 const (
@@ -132,6 +133,21 @@ func (connection *handedOver) Close() error {
 	return errors.Join(connection.input.Close(), connection.output.Close(), connection.UnixConn.Close())
 }
 
+// HungUp tells, without reading, whether the other end is gone.
+func (connection *handedOver) HungUp() bool {
+	raw, err := connection.input.SyscallConn()
+	if err != nil {
+		return true
+	}
+	hungUp := true
+	_ = raw.Control(func(descriptor uintptr) {
+		polled := []unix.PollFd{{Fd: int32(descriptor)}}
+		_, err := unix.Poll(polled, 0)
+		hungUp = err == nil && polled[0].Revents&unix.POLLHUP != 0
+	})
+	return hungUp
+}
+
 func (connection *handedOver) SetDeadline(at time.Time) error {
 	return errors.Join(connection.SetReadDeadline(at), connection.SetWriteDeadline(at))
 }
@@ -144,7 +160,7 @@ func (connection *handedOver) SetWriteDeadline(at time.Time) error {
 	return connection.output.SetWriteDeadline(at)
 }
 
-// ownListener accepts connections of the helper's own user alone, and gives those that carry data away.
+// ownListener accepts connections of the helper's own user alone, and gives those that carry no calls away.
 type ownListener struct {
 	*net.UnixListener
 	data     *dataconn.Waiting
@@ -178,8 +194,12 @@ func (listener *ownListener) receive(dial *net.UnixConn) {
 		connection.Close()
 		return
 	}
-	if first[0] == dataconn.Mark {
+	switch first[0] {
+	case dataconn.Mark:
 		listener.data.Offer(connection)
+		return
+	case port.Mark:
+		port.Serve(connection)
 		return
 	}
 	connection.read = first
