@@ -76,6 +76,23 @@ func TestAContentByADataConnection(t *testing.T) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
 	})
+	t.Run("takes a large file's place", func(t *testing.T) {
+		small := content
+		defer func() { content = small }()
+		content = bytes.Repeat(small, 9)
+		for range 2 {
+			content[len(content)-1]++
+			if err := write(t, 0, closeWrite, true); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(path); !bytes.Equal(got, content) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		}
+		if err := os.WriteFile(path, small, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("is read whole, and a small one by messages", func(t *testing.T) {
 		for _, row := range []struct {
 			wanted *pb.ByteRange

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -18,7 +19,11 @@ import (
 	"sandgate/helper/internal/identity"
 )
 
-const maxLinks = 40
+const (
+	maxLinks = 40
+	// From this size on a content is large: the system writes it to the disk while it comes, and takes as long to give it back.
+	writebackBytes = 16 << 20
+)
 
 // How files are called that are about to be put in place: where nothing is, and over another. Watches don't tell of them.
 const (
@@ -184,7 +189,9 @@ func (file *writing) commit(mode *uint32) error {
 		}
 		file.name = name
 	}
+	release := file.keepOld()
 	err := unix.Rename(file.name, file.path)
+	release()
 	if file.exists && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
 		// A mount point of its own, such as /etc/hosts, or a folder in which only the owner may replace.
 		return file.copyOver(mode)
@@ -193,6 +200,17 @@ func (file *writing) commit(mode *uint32) error {
 		file.name = ""
 	}
 	return err
+}
+
+// keepOld keeps a large old file until what it returns is called, which gives back its space later: the caller would wait as long as
+// for the new content.
+func (file *writing) keepOld() (release func()) {
+	if file.exists && file.old.Size >= writebackBytes {
+		if descriptor, err := unix.Open(file.path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+			return func() { go unix.Close(descriptor) }
+		}
+	}
+	return func() {}
 }
 
 // copyOver puts the whole new content into the old file.
@@ -298,7 +316,7 @@ func (service *Service) Write(ctx context.Context, stream *connect.ClientStream[
 		return nil, failure.FromSystem(err)
 	}
 	defer identity.As(user, file.close)
-	into := &limited{file.file, start.MaxBytes}
+	into := &incoming{file: file.file, left: start.MaxBytes, replaces: file.exists && !file.inPlace}
 	if start.MaxBytes == 0 {
 		into.left = math.MaxInt64
 	}
@@ -332,17 +350,39 @@ func (service *Service) receive(ctx context.Context, into io.Writer, id []byte) 
 	return err
 }
 
-// limited fails with REASON_TOO_LARGE for more than was allowed.
-type limited struct {
-	file *os.File
-	left int64
+// incoming is the content of a file while it comes. It fails with REASON_TOO_LARGE for more than was allowed.
+type incoming struct {
+	file     *os.File
+	left     int64
+	replaces bool
+	// How much was written, and how much of it the system was told to write to the disk.
+	written, told int64
+	telling       atomic.Bool
 }
 
-func (into *limited) Write(data []byte) (int, error) {
-	if into.left -= int64(len(data)); into.left < 0 {
+func (content *incoming) Write(data []byte) (int, error) {
+	if content.left -= int64(len(data)); content.left < 0 {
 		return 0, tooLarge()
 	}
-	return into.file.Write(data)
+	count, err := content.file.Write(data)
+	content.written += int64(count)
+	if content.replaces && content.written-content.told >= writebackBytes && content.telling.CompareAndSwap(false, true) {
+		go content.writeBack(content.told, content.written-content.told)
+		content.told = content.written
+	}
+	return count, err
+}
+
+// writeBack has the system write a part to the disk. Ext4 does so before a file takes another's place, and whoever sent a large one
+// would wait for all of it.
+func (content *incoming) writeBack(offset, length int64) {
+	defer content.telling.Store(false)
+	if raw, err := content.file.SyscallConn(); err == nil {
+		_ = raw.Control(func(descriptor uintptr) {
+			// Of a part that is being written, nothing is dropped.
+			_ = unix.Fadvise(int(descriptor), offset, length, unix.FADV_DONTNEED)
+		})
+	}
 }
 
 func (service *Service) commit(ctx context.Context, path string, file *writing, start *helperv1.WriteRequest_Start, condition *precondition) (response *helperv1.WriteResponse, err error) {
