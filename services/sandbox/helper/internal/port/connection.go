@@ -33,6 +33,8 @@ const (
 	portBytes   = 2
 	// How often a write that stands still looks for its caller.
 	stillThere = 5 * time.Second
+	// How long the first data of a server waits for its end.
+	maxFollow = 500 * time.Microsecond
 )
 
 // Caller is the other end of a port connection.
@@ -46,7 +48,7 @@ type Caller interface {
 func Serve(caller Caller) {
 	defer caller.Close()
 	frames := bufio.NewReaderSize(caller, headerBytes+chunkBytes)
-	answers := make([]byte, 3*headerBytes+chunkBytes)
+	answers := make([]byte, 2*(headerBytes+chunkBytes)+headerBytes)
 	var server *net.TCPConn
 	answered := make(chan struct{})
 	close(answered)
@@ -116,19 +118,22 @@ func write(server *net.TCPConn, data []byte, caller Caller) error {
 	}
 }
 
-// answer passes on what the server sends until it ends, in this buffer.
+// answer passes on what the server sends until it ends, in this buffer. What comes first is held for a moment: servers that close each
+// connection end it with their answer, and all of that goes at once.
 func answer(caller io.Writer, server *net.TCPConn, buffer []byte) {
 	defer server.Close()
-	// It waits for the first data, to go with it.
 	held := len(appendFrame(buffer[:0], frameConnected))
-	_ = server.SetReadDeadline(time.Now().Add(response.MaxHold))
-	for {
+	for hold := response.MaxHold; ; {
+		_ = server.SetReadDeadline(deadlineIn(hold))
 		start := held + headerBytes
 		count, err := server.Read(buffer[start : start+chunkBytes])
-		_ = server.SetReadDeadline(time.Time{})
 		if count > 0 {
 			binary.BigEndian.PutUint32(buffer[held:], frameData<<24|uint32(count))
 			held = start + count
+		}
+		if err == nil && hold == response.MaxHold && held < chunkBytes {
+			hold = maxFollow
+			continue
 		}
 		hasEnded := err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 		if errors.Is(err, io.EOF) {
@@ -139,6 +144,14 @@ func answer(caller io.Writer, server *net.TCPConn, buffer []byte) {
 		if _, err := caller.Write(buffer[:held]); err != nil || hasEnded {
 			return
 		}
-		held = 0
+		hold, held = 0, 0
 	}
+}
+
+// deadlineIn returns none for 0.
+func deadlineIn(hold time.Duration) time.Time {
+	if hold == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(hold)
 }
