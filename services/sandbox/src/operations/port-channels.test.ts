@@ -165,6 +165,31 @@ test("what a server took nothing of doesn't come to the next", async () => {
   expect(await next).toEqual(["connected", "eof"]);
 });
 
+test("the rest of what was being sent when a server ended doesn't come to the next", async () => {
+  const received: Buffer[] = [];
+  let uses = 0;
+  const { channels, ends } = await openChannels((socket) => {
+    socket.on("data", (chunk) => {
+      received.push(chunk);
+      if (++uses > 1) return;
+      // It takes no more, so that most of what is sent waits at the other end.
+      socket.pause();
+      setTimeout(() => socket.write(Buffer.concat([connected, eof])), 300);
+    });
+  });
+  const large = { case: "data" as const, value: Buffer.alloc(32 * mebibyte, "x") };
+  expect(await read(await take(channels), requests(large))).toEqual(["connected", "eof"]);
+  const next = read(await take(channels), requests({ case: "data", value: Buffer.from("next") }));
+  ends[0]?.resume();
+  const all = () => Buffer.concat(received);
+  const second = Buffer.concat([toPort80, data("next")]);
+  await expect.poll(() => all().lastIndexOf(second)).toBeGreaterThan(0);
+  ends[0]?.write(Buffer.concat([connected, eof]));
+  expect(await next).toEqual(["connected", "eof"]);
+  expect(all().subarray(all().lastIndexOf(toPort80)).equals(second)).toBe(true);
+  expect(all().length).toBeLessThan(large.value.length);
+});
+
 describe("a channel ends", () => {
   const whole = Buffer.concat([connected, eof]);
   test.each([

@@ -80,16 +80,22 @@ export class PortChannel {
     }
   }
 
+  /** Sends nothing once the connection has ended: the next server would get it. */
   async #send(use: Use, requests: Requests): Promise<void> {
+    const hasEnded = () => use.isOver || this.#use !== use;
     try {
       for await (const { part } of requests) {
-        if (use.isOver || this.#use !== use) return;
+        if (hasEnded()) return;
         if (part?.case === "port") this.#sendPort(part.value);
-        else if (part?.case === "data") await this.#sendData(part.value);
         else if (part?.case === "eof") this.#socket.write(headerOf(kinds.eof, 0));
+        else if (part?.case === "data") {
+          for (let at = 0; at < part.value.length && !hasEnded(); at += maxPayloadBytes) {
+            await this.#sendData(part.value.subarray(at, at + maxPayloadBytes));
+          }
+        }
       }
     } catch (error) {
-      if (use.isOver || this.#use !== use) return;
+      if (hasEnded()) return;
       this.#fail(error as Error);
       this.#socket.destroy();
     }
@@ -105,16 +111,13 @@ export class PortChannel {
   }
 
   /** Resolves when more can be taken. */
-  async #sendData(data: Uint8Array): Promise<void> {
-    for (let at = 0; at < data.length; at += maxPayloadBytes) {
-      const payload = data.subarray(at, at + maxPayloadBytes);
-      await new Promise<void>((resolve) => {
-        this.#socket.cork();
-        this.#socket.write(headerOf(kinds.data, payload.length));
-        if (this.#socket.write(payload, () => resolve())) resolve();
-        this.#socket.uncork();
-      });
-    }
+  #sendData(payload: Uint8Array): Promise<void> {
+    return new Promise((resolve) => {
+      this.#socket.cork();
+      this.#socket.write(headerOf(kinds.data, payload.length));
+      if (this.#socket.write(payload, () => resolve())) resolve();
+      this.#socket.uncork();
+    });
   }
 
   #receive(chunk: Buffer): void {
