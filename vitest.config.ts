@@ -74,7 +74,7 @@ export default defineConfig({
         test: {
           name: "unit",
           // Its longest files wait for children, intervals and limits most of the time.
-          maxWorkers: 4,
+          maxWorkers: 3,
           execArgv: ["--import", new URL("test/plan-guard.ts", import.meta.url).href],
           include: [
             "services/*/src/**/*.test.ts",

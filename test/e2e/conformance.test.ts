@@ -82,7 +82,10 @@ describe.runIf(isAvailable)("the conformance suite, of a platform that is runnin
     return { said: stdout + stderr, passed: titlesOf("passed"), skipped: titlesOf("skipped") };
   }
 
-  test("runs by address, operator, mails and registry, and says what it leaves out", async () => {
+  // Three whole files, one after another.
+  const patience = { timeout: 600_000 };
+
+  test("runs by address, operator, mails and registry, and says what it leaves out", patience, async () => {
     const { said, passed, skipped } = await run(["audit-log", "common", "sandboxes"], {});
     expect(passed).toContain("provisioning answers immediately with the whole record");
     expect(skipped.toSorted()).toEqual([
