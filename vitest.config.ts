@@ -10,7 +10,7 @@ const kubernetes = [
   "services/telemetry/src/kubernetes/*.kubernetes.test.ts",
 ];
 
-/** What needs servers that take much of a machine. test/run.sh runs three projects at a time. */
+/** What needs servers that take much of a machine. test/run.sh runs two projects at a time. */
 const projects = {
   /** Whole platforms of a dozen processes, file by file. */
   distributed: {
