@@ -91,7 +91,8 @@ test.skipIf(process.platform !== "linux").for(["SIGTERM", "SIGINT", "SIGHUP"] as
   "%s ends run.sh and all that it has started",
   async (signal, { folder }) => {
     const { run } = await startRun(folder, { vitest: "sleep 600", check: "sleep 600" });
-    await until(() => access(join(folder, "conformance.began")));
+    // The second of the two that run at a time.
+    await until(() => access(join(folder, "kubernetes.began")));
     expect((await processesIn(folder)).length).toBeGreaterThan(4);
     run.child.kill(signal);
     expect(await run.exited).toBe(1);
