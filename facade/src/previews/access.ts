@@ -59,8 +59,11 @@ export function createPreviewAccess(o: {
 
   /** What the host leads to and whether it opens. A preview ends with its creator's membership. */
   async function resolve(label: string, shown: { token?: string; cookie?: string }, requestId: string) {
-    // The key is a hash, so no token is kept in memory.
-    const key = hash("sha256", JSON.stringify([label, shown.token ?? null, shown.cookie ?? null]), "base64");
+    // Otherwise a hash, so no token is kept in memory; it ends with a character that no label has.
+    const key =
+      shown.token === undefined && shown.cookie === undefined
+        ? label
+        : hash("sha256", JSON.stringify([label, shown.token ?? null, shown.cookie ?? null]), "base64");
     const { preview, access } = await resolved
       .get(key, () => previews.resolvePreview({ label, ...shown }, asFacade({ requestId })))
       .catch((error: unknown) => {

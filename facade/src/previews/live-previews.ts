@@ -39,10 +39,14 @@ export function createLivePreviews(o: {
   const watched = new Map<string, Watched>();
   let rechecking: NodeJS.Timeout | undefined;
 
-  function end(watch: Watched, reason: DomainError): void {
+  function forget(watch: Watched): void {
     clearTimeout(watch.expiry);
-    // Those who open it from now on look at it afresh.
     if (watched.get(watch.preview.id) === watch) watched.delete(watch.preview.id);
+  }
+
+  function end(watch: Watched, reason: DomainError): void {
+    // Those who open it from now on look at it afresh.
+    forget(watch);
     watch.controller.abort(reason);
   }
 
@@ -80,6 +84,12 @@ export function createLivePreviews(o: {
   }
 
   async function checkAll(): Promise<void> {
+    for (const watch of watched.values()) if (watch.users === 0) forget(watch);
+    if (watched.size === 0) {
+      clearInterval(rechecking);
+      rechecking = undefined;
+      return;
+    }
     const all = [...watched.values()];
     const batches = Array.from({ length: Math.ceil(all.length / batchSize) }, (_, index) =>
       all.slice(index * batchSize, (index + 1) * batchSize),
@@ -106,12 +116,8 @@ export function createLivePreviews(o: {
         close() {
           if (!isOpen) return;
           isOpen = false;
-          if (--watch.users > 0) return;
-          clearTimeout(watch.expiry);
-          if (watched.get(preview.id) === watch) watched.delete(preview.id);
-          if (watched.size > 0) return;
-          clearInterval(rechecking);
-          rechecking = undefined;
+          // It is forgotten with the next check, since another request mostly comes before.
+          watch.users--;
         },
       };
     },

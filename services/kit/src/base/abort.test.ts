@@ -1,6 +1,6 @@
 import { getEventListeners } from "node:events";
 import { expect, test } from "vitest";
-import { aborted, untilAborted } from "./abort.ts";
+import { aborted, followSignal, untilAborted } from "./abort.ts";
 
 const never = new Promise<never>(() => {});
 const waitersOf = (signal: AbortSignal) => getEventListeners(signal, "abort").length;
@@ -38,6 +38,21 @@ test("a failure after the caller stopped waiting harms nobody", async () => {
 test("a signal that has aborted already goes before a promise that has settled", async () => {
   expect(await untilAborted(Promise.resolve("done"), AbortSignal.abort(), () => "aborted")).toBe("aborted");
   await aborted(AbortSignal.abort());
+});
+
+test("a controller follows a signal, one that has aborted already included, and not the other way round", () => {
+  const [leader, follower] = [new AbortController(), new AbortController()];
+  followSignal(follower, leader.signal);
+  expect(follower.signal.aborted).toBe(false);
+  leader.abort("a reason");
+  expect(follower.signal.reason).toBe("a reason");
+  const late = new AbortController();
+  followSignal(late, leader.signal);
+  expect(late.signal.reason).toBe("a reason");
+  const other = new AbortController();
+  followSignal(late, other.signal);
+  late.abort();
+  expect(other.signal.aborted).toBe(false);
 });
 
 test("an abort alone is waited for", async () => {

@@ -25,6 +25,16 @@ function throwReason(reason: unknown): never {
   throw reason;
 }
 
+/**
+ * Aborts a controller with the signal's reason, at a fraction of the cost of `AbortSignal.any`. The signal keeps the
+ * controller in memory, and so may not outlive it by much.
+ */
+export function followSignal(controller: AbortController, signal: AbortSignal): void {
+  const abort = () => controller.abort(signal.reason);
+  if (signal.aborted) abort();
+  else signal.addEventListener("abort", abort, { once: true });
+}
+
 /** Resolves once the signal aborts. */
 export function aborted(signal: AbortSignal): Promise<void> {
   return untilAborted(new Promise<never>(() => {}), signal, () => undefined);

@@ -1,3 +1,4 @@
+import { followSignal } from "@sandgate/kit/base/abort";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { Totals } from "@sandgate/kit/base/totals";
 
@@ -38,15 +39,17 @@ export interface StallLimit {
 }
 
 export function createStallLimit(signal: AbortSignal, ms: number): StallLimit {
-  const stalled = new AbortController();
+  const ends = new AbortController();
+  const fail = (error: unknown) => ends.abort(error);
   const timer = setTimeout(
-    () => stalled.abort(new DomainError("UPSTREAM_ERROR", "Nothing came from the sandbox for too long.")),
+    () => fail(new DomainError("UPSTREAM_ERROR", "Nothing came from the sandbox for too long.")),
     ms,
   );
+  followSignal(ends, signal);
   return {
-    signal: AbortSignal.any([signal, stalled.signal]),
+    signal: ends.signal,
     moved: () => void timer.refresh(),
-    fail: (error) => stalled.abort(error),
+    fail,
     stop: () => clearTimeout(timer),
   };
 }

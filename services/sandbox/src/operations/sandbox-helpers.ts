@@ -1,4 +1,5 @@
 import type { HandlerContext } from "@connectrpc/connect";
+import { followSignal } from "@sandgate/kit/base/abort";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { AuditedUse } from "../domain/audited-uses.ts";
@@ -65,7 +66,9 @@ export function createSandboxHelpers(o: {
   /** Whoever enters must leave. */
   async function enter(context: HandlerContext, found: Sandbox | undefined) {
     const sandbox = requireReady(found);
-    const end = watchEnd(sandbox.id);
+    const ends = new AbortController();
+    followSignal(ends, context.signal);
+    const stopWatching = watchEnd(sandbox.id, ends);
     const release = o.use.hold(sandbox.id);
     const call = context.method.name;
     const observe = o.metrics.seconds.startTimer({ call });
@@ -73,16 +76,11 @@ export function createSandboxHelpers(o: {
     const leave = () => {
       observe();
       o.metrics.open.dec({ call });
-      end.stop();
+      stopWatching();
       release();
     };
-    const signal = AbortSignal.any([context.signal, end.signal, o.draining]);
-    const explain = (error: unknown): unknown => {
-      if (end.signal.aborted) return end.signal.reason;
-      if (context.signal.aborted) return context.signal.reason;
-      if (o.draining.aborted) return new DomainError("DRAINING", "The server is shutting down.", { cause: error });
-      return fromHelperError(error);
-    };
+    const { signal } = ends;
+    const explain = (error: unknown): unknown => (signal.aborted ? signal.reason : fromHelperError(error));
     const audited: SandboxHelper["audited"] = async (use, work) => {
       const record = (outcome: AuditedUse["outcome"]) =>
         o.recorder.record(callOf(context), {
@@ -161,15 +159,22 @@ export async function* auditedStream<T>(
   }
 }
 
-/** Signals that abort with the reason when a sandbox is no longer ready, each shared by all who watch the sandbox. */
-function createEndWatch(o: { sandboxes: Pick<Sandboxes, "get">; changes: Changes }) {
-  const watched = new Map<string, { signal: AbortSignal; watchers: number; stop(): void }>();
+/** Aborts calls with the reason when their sandbox is no longer ready, or the process drains. */
+function createEndWatch(o: { sandboxes: Pick<Sandboxes, "get">; changes: Changes; draining: AbortSignal }) {
+  const watched = new Map<string, { calls: Set<AbortController>; stop(): void }>();
+  const draining = () => new DomainError("DRAINING", "The server is shutting down.");
+  const abortAll = (calls: Iterable<AbortController>, reason: DomainError) => {
+    for (const call of calls) call.abort(reason);
+  };
+  o.draining.addEventListener("abort", () => {
+    for (const { calls } of watched.values()) abortAll(calls, draining());
+  });
 
   function begin(sandboxId: string) {
-    const controller = new AbortController();
+    const calls = new Set<AbortController>();
     const check = async () => {
       const sandbox = await o.sandboxes.get(sandboxId).catch(() => undefined);
-      if (sandbox && sandbox.state !== "ready") controller.abort(endedError(sandbox));
+      if (sandbox && sandbox.state !== "ready") abortAll(calls, endedError(sandbox));
     };
     const unlisten = o.changes.listen((id) => {
       if (id === sandboxId) void check();
@@ -179,20 +184,20 @@ function createEndWatch(o: { sandboxes: Pick<Sandboxes, "get">; changes: Changes
       unlisten();
       clearInterval(rereading);
     };
-    return { signal: controller.signal, watchers: 0, stop };
+    return { calls, stop };
   }
 
-  return (sandboxId: string): { signal: AbortSignal; stop(): void } => {
+  /** Returns what stops it. */
+  return (sandboxId: string, call: AbortController): (() => void) => {
     const watch = watched.get(sandboxId) ?? begin(sandboxId);
     watched.set(sandboxId, watch);
-    watch.watchers++;
-    return {
-      signal: watch.signal,
-      stop() {
-        if (--watch.watchers > 0) return;
-        watched.delete(sandboxId);
-        watch.stop();
-      },
+    watch.calls.add(call);
+    if (o.draining.aborted) call.abort(draining());
+    return () => {
+      watch.calls.delete(call);
+      if (watch.calls.size > 0) return;
+      watched.delete(sandboxId);
+      watch.stop();
     };
   };
 }
