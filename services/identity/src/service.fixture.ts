@@ -1,11 +1,12 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Client, createClient } from "@connectrpc/connect";
+import type { Client } from "@connectrpc/connect";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { asFacade, type UserCaller } from "@sandgate/kit/rpc/context";
 import { openKeyring } from "@sandgate/kit/storage/sealing";

@@ -1,4 +1,3 @@
-import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { openDiskSpace } from "@sandgate/kit/base/disk-space";
 import { type DomainError, messageOf } from "@sandgate/kit/base/domain-error";
@@ -7,6 +6,7 @@ import { mebibyte } from "@sandgate/kit/base/sizes";
 import { minuteMs } from "@sandgate/kit/base/time";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { asService } from "@sandgate/kit/rpc/context";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";

@@ -1,6 +1,6 @@
-import { createClient } from "@connectrpc/connect";
 import { readSettings } from "@sandgate/kit/base/settings";
 import { type Program, runProcessWithoutEvents } from "@sandgate/kit/process/process";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { asService } from "@sandgate/kit/rpc/context";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { startNodeCollector } from "./collect/node-collector.ts";

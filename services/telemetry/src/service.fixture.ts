@@ -1,10 +1,11 @@
-import { type Client, createClient } from "@connectrpc/connect";
+import type { Client } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { stageEvent } from "@sandgate/kit/events/outbox";
 import type { RunningService } from "@sandgate/kit/process/service";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import type { DatabaseTarget } from "@sandgate/kit/storage/open-store";
 import { openKeyring } from "@sandgate/kit/storage/sealing";

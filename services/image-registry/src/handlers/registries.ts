@@ -1,7 +1,8 @@
 import { create } from "@bufbuild/protobuf";
-import { createClient, type ServiceImpl } from "@connectrpc/connect";
+import type { ServiceImpl } from "@connectrpc/connect";
 import { readPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { CreateRegistryResponseSchema, ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";

@@ -5,7 +5,11 @@
 export function deepFreeze<T extends object>(value: T): T {
   if (Object.isFrozen(value) || ArrayBuffer.isView(value)) return value;
   Object.freeze(value);
-  for (const each of Object.values(value)) if (typeof each === "object" && each !== null) deepFreeze(each);
+  // Of all that is frozen, an array of its values would be made.
+  for (const key in value) {
+    const each = value[key];
+    if (typeof each === "object" && each !== null) deepFreeze(each);
+  }
   return value;
 }
 

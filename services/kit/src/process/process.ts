@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { createClient, type Transport } from "@connectrpc/connect";
+import type { Transport } from "@connectrpc/connect";
 import {
   Health,
   HealthCheckResponse_ServingStatus,
@@ -14,6 +14,7 @@ import type { ServiceName } from "../base/service-names.ts";
 import { readSettings, SettingsError, unknownSettings } from "../base/settings.ts";
 import { endInTurn, endTogether } from "../base/shutdown.ts";
 import type { EventBus } from "../events/bus.ts";
+import { createClient } from "../rpc/client.ts";
 import { createCallingTransport, createRemoteTransport, createServedTransport } from "../rpc/clients.ts";
 import { asService } from "../rpc/context.ts";
 import type { TokenSigner } from "../rpc/internal-auth.ts";

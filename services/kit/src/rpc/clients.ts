@@ -30,7 +30,7 @@ import { fromConnectError } from "./errors.ts";
 import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
 import { createLocalTransport } from "./local-transport.ts";
 import { createReplicatedTransport, neverStarted, timeLeft } from "./replicas.ts";
-import { createRouterOptions, mapFailure } from "./rpc.ts";
+import { createRouterOptions } from "./rpc.ts";
 import type { Tls } from "./tls.ts";
 
 /** The deadline of a call that doesn't set one. */
@@ -109,7 +109,7 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
       const messages = readOpened(response.message, async (error) =>
         signal?.aborted || !mayRetry(method, isIdempotent(method), error) ? undefined : (await open()).message,
       );
-      return { ...response, message: mapFailure(messages, fromConnectError) };
+      return { ...response, message: messages };
     },
   };
 }
@@ -126,7 +126,7 @@ interface Attempted {
 
 /**
  * Yields the messages of a stream. If it fails before the first message, yields those of the stream that `reopen`
- * returns, if any, because a handler's failure arrives within the stream.
+ * returns, if any, because a handler's failure arrives within the stream. Throws DomainErrors.
  */
 async function* readOpened<T>(
   messages: AsyncIterable<T>,
@@ -142,10 +142,10 @@ async function* readOpened<T>(
       }
       return;
     } catch (error) {
-      if (hasBegun || failures === maxAttempts) throw error;
+      if (hasBegun || failures === maxAttempts) throw fromConnectError(error);
       await delay(backoffMs(failures, retry));
       const reopened = await reopen(error);
-      if (!reopened) throw error;
+      if (!reopened) throw fromConnectError(error);
       next = reopened;
     }
   }

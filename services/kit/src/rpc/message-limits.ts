@@ -18,10 +18,6 @@ const weight = 16;
 /** Of a field: its tag, and a value or a length. */
 const minFieldBytes = 2;
 const maxVarintBytes = 10;
-const prefixBytes = 5;
-/** Of the last message of a stream, which is JSON as errors are. */
-const endFlag = 2;
-const messagesAtOnce = 64;
 
 type Body = AsyncIterable<Uint8Array>;
 
@@ -41,69 +37,15 @@ export async function* limitMessage(desc: DescMessage, limits: MessageLimits, bo
     if (length > limits.maxBytes) throw tooLarge();
     parts.push(part);
   }
-  const { maxFields, maxItems } = limits;
-  if (mayExceed(length, limits)) countFields(desc, createCursor(parts), length, maxFields, maxItems);
+  limitFields(desc, limits, parts);
   yield* parts;
 }
 
-/**
- * Passes on a body of messages as Connect streams them, a few at a time, since Connect takes apart all that it gets at
- * once. Throws RESOURCE_EXHAUSTED for a message with too many fields.
- */
-export function limitMessages(desc: DescMessage, limits: MessageLimits | undefined, body: Body): Body {
-  const inner = body[Symbol.asyncIterator]();
-  const readSome = createReader(desc, limits);
-  let part: Uint8Array = new Uint8Array();
-  return {
-    [Symbol.asyncIterator]: () => ({
-      async next() {
-        if (part.length === 0) {
-          const result = await inner.next();
-          if (result.done) return result;
-          part = result.value;
-        }
-        const end = readSome(part);
-        const value = part.subarray(0, end);
-        part = part.subarray(end);
-        return { done: false, value };
-      },
-      // With this Connect ends the call.
-      throw: async (reason) => (await inner.throw?.(reason)) ?? { done: true, value: undefined },
-    }),
-  };
-}
-
-/** Returns what reads the next part of a body, to its end or to that of a few messages, and returns how far it came. */
-function createReader(desc: DescMessage, limits: MessageLimits | undefined): (part: Uint8Array) => number {
-  let prefixed = 0;
-  let flags = 0;
-  let length = 0;
-  let left = 0;
-  let parts: Uint8Array[] = [];
-  return (part) => {
-    let at = 0;
-    for (let ended = 0; at < part.length && ended < messagesAtOnce; ) {
-      if (prefixed < prefixBytes) {
-        const byte = part[at] ?? 0;
-        if (prefixed === 0) flags = byte;
-        length = prefixed === 0 ? 0 : length * 256 + byte;
-        at++;
-        prefixed++;
-        left = length;
-      } else {
-        const taken = part.subarray(at, at + left);
-        at += taken.length;
-        left -= taken.length;
-        if (limits && flags < endFlag && mayExceed(length, limits)) parts.push(taken);
-      }
-      if (prefixed < prefixBytes || left > 0) continue;
-      if (limits && parts.length > 0) countFields(desc, createCursor(parts), length, limits.maxFields, limits.maxItems);
-      parts = [];
-      prefixed = 0;
-      ended++;
-    }
-    return at;
-  };
+/** Throws RESOURCE_EXHAUSTED for a message, in the parts that it came in, that has too many fields. */
+export function limitFields(desc: DescMessage, limits: MessageLimits, parts: readonly Uint8Array[]): void {
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  const { maxFields, maxItems } = limits;
+  if (mayExceed(length, limits)) countFields(desc, createCursor(parts), length, maxFields, maxItems);
 }
 
 function mayExceed(length: number, { maxItems, maxFields }: MessageLimits): boolean {

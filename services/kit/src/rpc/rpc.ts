@@ -165,7 +165,7 @@ function endWith<T>(signal: AbortSignal, messages: AsyncGenerator<T>): AsyncGene
 }
 
 /** Yields the same messages, and maps a failure with `fail`. */
-export async function* mapFailure<T>(messages: AsyncIterable<T>, fail: (error: unknown) => Error): AsyncGenerator<T> {
+async function* mapFailure<T>(messages: AsyncIterable<T>, fail: (error: unknown) => Error): AsyncGenerator<T> {
   try {
     yield* messages;
   } catch (error) {

@@ -84,9 +84,9 @@ export function createProcessHandlers(
   }
 
   return {
-    async *runCommand(request, context) {
+    runCommand(request, context) {
       const command = requireGiven(request.command);
-      yield* helpers.stream(context, request.sandbox, async function* (helper) {
+      return helpers.stream(context, request.sandbox, async function* (helper) {
         const used = use(helper);
         const { sandbox, client, signal } = used;
         const normal = { ...request, sandbox: sandbox.id };
@@ -156,8 +156,8 @@ export function createProcessHandlers(
       });
     },
 
-    async *readOutput({ sandbox, processId, after, follow: follows, waitSeconds }, context) {
-      yield* helpers.stream(context, sandbox, async function* (helper) {
+    readOutput({ sandbox, processId, after, follow: follows, waitSeconds }, context) {
+      return helpers.stream(context, sandbox, async function* (helper) {
         const used = use(helper);
         const lost = used.findLost(processId);
         if (lost) {

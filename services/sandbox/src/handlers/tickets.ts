@@ -1,8 +1,9 @@
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { createClient, type ServiceImpl } from "@connectrpc/connect";
+import type { ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { ProcessService as HelperProcessService } from "@sandgate/proto/helper/v1/process";

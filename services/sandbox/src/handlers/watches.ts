@@ -1,4 +1,5 @@
-import { createClient, type ServiceImpl } from "@connectrpc/connect";
+import type { ServiceImpl } from "@connectrpc/connect";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { HelperService } from "@sandgate/proto/helper/v1/helper";
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { callMs, createFileCall, filesOf, folderMs } from "../operations/file-calls.ts";

@@ -1,6 +1,6 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
-import { createClient } from "@connectrpc/connect";
 import { hasReason } from "@sandgate/kit/base/domain-error";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { type Process, ProcessService, ProcessState } from "@sandgate/proto/helper/v1/process";
 import { HelperUnavailable } from "../runtime/helper-end.ts";
 import type { HelperConnections } from "./helper-connections.ts";

@@ -1,4 +1,5 @@
-import { type Client, createClient, type HandlerContext } from "@connectrpc/connect";
+import type { Client, HandlerContext } from "@connectrpc/connect";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { type Process, ProcessService } from "@sandgate/proto/helper/v1/process";
 import { boundProcess } from "./helper-processes.ts";
 import type { KnownProcesses } from "./known-processes.ts";

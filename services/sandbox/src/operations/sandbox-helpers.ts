@@ -109,12 +109,12 @@ export function createSandboxHelpers(o: {
 
   const find = (context: HandlerContext, idOrName: string) => o.sandboxes.find(workspaceOf(callOf(context)), idOrName);
 
-  async function* streamOf<T>(
+  async function* streamFrom<T>(
     context: HandlerContext,
-    found: Sandbox | undefined,
+    read: () => Promise<Sandbox | undefined>,
     work: (helper: SandboxHelper) => AsyncIterable<T>,
   ): AsyncGenerator<T> {
-    const { helper, leave, explain } = await enter(context, found);
+    const { helper, leave, explain } = await enter(context, await read());
     try {
       yield* work(helper);
     } catch (error) {
@@ -136,11 +136,8 @@ export function createSandboxHelpers(o: {
       }
     },
 
-    async *stream(context, idOrName, work) {
-      yield* streamOf(context, await find(context, idOrName), work);
-    },
-
-    streamOf,
+    stream: (context, idOrName, work) => streamFrom(context, () => find(context, idOrName), work),
+    streamOf: (context, sandbox, work) => streamFrom(context, async () => sandbox, work),
   };
 }
 

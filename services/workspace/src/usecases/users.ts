@@ -1,5 +1,6 @@
-import { createClient, type Transport } from "@connectrpc/connect";
+import type { Transport } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { createClient } from "@sandgate/kit/rpc/client";
 import { type Call, onBehalfOf } from "@sandgate/kit/rpc/context";
 import { IdentityService, type User } from "@sandgate/proto/identity/v1/identity";
 
