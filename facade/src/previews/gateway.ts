@@ -6,7 +6,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { minuteMs } from "@sandgate/kit/base/time";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { PortService } from "@sandgate/proto/sandbox/v1/ports";
 import { PreviewService } from "@sandgate/proto/sandbox/v1/previews";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";

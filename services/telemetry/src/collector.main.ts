@@ -1,7 +1,7 @@
 import { readSettings } from "@sandgate/kit/base/settings";
 import { type Program, runProcessWithoutEvents } from "@sandgate/kit/process/process";
-import { createClient } from "@sandgate/kit/rpc/client";
 import { asService } from "@sandgate/kit/rpc/context";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { startNodeCollector } from "./collect/node-collector.ts";
 import { openNodePods } from "./kubernetes/node-pods.ts";

@@ -3,7 +3,7 @@ import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";

@@ -1,6 +1,6 @@
 import type { Client, Transport } from "@connectrpc/connect";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { FileService } from "@sandgate/proto/sandbox/v1/files";

@@ -87,6 +87,10 @@ const minFreePages = 20_480;
 
 /** The transactions of the kit, which run in the writer thread. */
 export const kitTransactions = {
+  publishOnce(tx: Transaction, events: readonly StagedEvent[]): void {
+    tx.publishOnce(events);
+  },
+
   markSent(tx: Transaction, ids: readonly string[], bus: string): void {
     const now = Date.now();
     for (const id of ids) {

@@ -123,6 +123,21 @@ test("a remembered read sees every write that was answered, the kit's own too", 
   }
 });
 
+test("what is remembered stays so while events alone are staged and sent", async () => {
+  const database = await open();
+  await database.write.addNote("a");
+  let reads = 0;
+  const find = database.remember((id) => {
+    reads++;
+    return database.read.get<{ id: string }>("SELECT id FROM notes WHERE id = ?", id);
+  });
+  find("a");
+  await database.publishOnce([{ id: "one", subject: "notes.used", bytes: new Uint8Array() }]);
+  await database.outbox.markSent(["one"], "bus");
+  expect(find("a")).toEqual({ id: "a" });
+  expect(reads).toBe(1);
+});
+
 test("a query sees every write that was answered", async () => {
   const database = await open();
   for (const ids of [["a"], ["a", "b"], ["a", "b", "c"]]) {

@@ -5,7 +5,13 @@ import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
 import type { IdempotencyRecord, IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
-import { maxCountedEvents, type OutboxStore, refusedRetry, type WaitingEvent } from "./outbox-store.ts";
+import {
+  maxCountedEvents,
+  type OutboxStore,
+  refusedRetry,
+  type StagedEvent,
+  type WaitingEvent,
+} from "./outbox-store.ts";
 import type { Queries } from "./queries.ts";
 import type { SealedValues } from "./sealed-values.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
@@ -35,8 +41,8 @@ export interface SqliteDatabase<T extends Transactions, Q extends Queries = Reco
   readonly read: SqliteConnection;
   /**
    * Returns the same function, which reads something by a key, with a memory: its results are remembered until the next
-   * write to this database begins. For what is read again and again. The results are shared, so they must not be
-   * changed.
+   * write to this database begins, unless that is of events alone. For what is read again and again. The results are
+   * shared, so they must not be changed.
    */
   readonly remember: <V extends NonNullable<unknown>>(
     find: (key: string) => V | undefined,
@@ -45,6 +51,8 @@ export interface SqliteDatabase<T extends Transactions, Q extends Queries = Reco
   readonly query: Calls<Q>;
   /** Runs a transaction in the writer thread. Resolves once it is on disk. */
   readonly write: Calls<T>;
+  /** Runs a transaction that is `Transaction.publishOnce` alone. */
+  publishOnce(events: readonly StagedEvent[]): Promise<void>;
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   readonly idempotency: IdempotencyStore;
@@ -94,6 +102,8 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   const remembered = createMemory();
   const write = (call: WriteCall) => remembered.during(() => writer.call(call));
   const kit = callsOf<typeof kitTransactions>((call) => write({ owner: "kit", ...call }));
+  // Of events nothing is remembered, and each use of a sandbox makes some.
+  const events = callsOf<typeof kitTransactions>((call) => writer.call({ owner: "kit", ...call }));
   let reader: Promise<SqliteThread<Call>> | undefined;
   /** A thread takes about 12 MB and a fraction of a second to start, so it starts with the first query. */
   const openReader = (queries: URL) => {
@@ -124,6 +134,7 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
     }),
     remember: remembered.remember,
     write: callsOf<T>((call) => write({ owner: "service", ...call })),
+    publishOnce: (staged) => events.publishOnce(staged),
     outbox: {
       name: basename(file).replace(/\.\w+$/, ""),
       async unsent(limit) {
@@ -137,9 +148,9 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
         const due = [...readDue("retry_at <= ?", now), ...readDue("retry_at > ?", now + refusedRetry.lastMs)];
         return [...waiting, ...due].slice(0, limit);
       },
-      postpone: (refused) => kit.postpone(refused),
-      markSent: (ids, bus) => kit.markSent(ids, bus),
-      resend: (bus, limit) => kit.resend(bus, limit),
+      postpone: (refused) => events.postpone(refused),
+      markSent: (ids, bus) => events.markSent(ids, bus),
+      resend: (bus, limit) => events.resend(bus, limit),
       backlog: async () => {
         const waiting = "FROM kit_outbox INDEXED BY kit_outbox_refused WHERE sent_at IS NULL AND";
         const count = (which: string) =>

@@ -1,5 +1,5 @@
 import type { ServiceImpl } from "@connectrpc/connect";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { PortService as HelperPortService } from "@sandgate/proto/helper/v1/port";
 import type { PortService } from "@sandgate/proto/sandbox/v1/ports";
 import { boundListeners, connectPort, type Parts, readStart } from "../operations/port-connections.ts";

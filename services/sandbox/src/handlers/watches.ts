@@ -1,5 +1,5 @@
 import type { ServiceImpl } from "@connectrpc/connect";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { HelperService } from "@sandgate/proto/helper/v1/helper";
 import type { FileService } from "@sandgate/proto/sandbox/v1/files";
 import { callMs, createFileCall, filesOf, folderMs } from "../operations/file-calls.ts";

@@ -1,6 +1,6 @@
 import type { Client, HandlerContext } from "@connectrpc/connect";
 import type { AuditAction } from "@sandgate/kit/base/audit-actions";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { FileService } from "@sandgate/proto/helper/v1/file";
 import { pathText } from "../domain/audited-uses.ts";
 import { helperTooOld } from "./helper-errors.ts";

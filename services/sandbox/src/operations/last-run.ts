@@ -1,6 +1,6 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { hasReason } from "@sandgate/kit/base/domain-error";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { type Process, ProcessService, ProcessState } from "@sandgate/proto/helper/v1/process";
 import { HelperUnavailable } from "../runtime/helper-end.ts";
 import type { HelperConnections } from "./helper-connections.ts";

@@ -1,5 +1,5 @@
 import type { Client, HandlerContext } from "@connectrpc/connect";
-import { createClient } from "@sandgate/kit/rpc/client";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { type Process, ProcessService } from "@sandgate/proto/helper/v1/process";
 import { boundProcess } from "./helper-processes.ts";
 import type { KnownProcesses } from "./known-processes.ts";

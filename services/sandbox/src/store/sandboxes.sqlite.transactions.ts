@@ -1,4 +1,3 @@
-import type { StagedEvent } from "@sandgate/kit/storage/outbox-store";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { type CreateState, checkCreate, chooseEvicted, needsEviction, type Quotas } from "../domain/quota.ts";
 import { hasEnded, type PullProgress, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
@@ -151,10 +150,6 @@ export const sandboxTransactions = {
         { id: sandboxId, at },
       );
     }
-  },
-
-  stageUses(tx: Transaction, events: readonly StagedEvent[]): void {
-    tx.publishOnce(events);
   },
 
   recordPull({ db }: Transaction, sandboxId: string, { downloadedBytes, totalBytes }: PullProgress): void {

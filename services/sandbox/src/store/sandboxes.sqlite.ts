@@ -100,8 +100,8 @@ export function createUnfinishedSandboxes({ read, write }: Database): Unfinished
   };
 }
 
-export function createActivity({ write }: Database): SandboxActivity {
-  return { recordUses: write.recordUses, recordPull: write.recordPull, stageUses: write.stageUses };
+export function createActivity({ write, publishOnce }: Database): SandboxActivity {
+  return { recordUses: write.recordUses, recordPull: write.recordPull, stageUses: publishOnce };
 }
 
 export function createRetention({ read, write }: Database): Retention {

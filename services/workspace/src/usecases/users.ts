@@ -1,7 +1,7 @@
 import type { Transport } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { createClient } from "@sandgate/kit/rpc/client";
 import { type Call, onBehalfOf } from "@sandgate/kit/rpc/context";
+import { createClient } from "@sandgate/kit/rpc/create-client";
 import { IdentityService, type User } from "@sandgate/proto/identity/v1/identity";
 
 /** Users as identity knows them: clients name members by their user names. */

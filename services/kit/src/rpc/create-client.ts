@@ -8,7 +8,7 @@ import {
 
 /**
  * Creates a client as Connect does. The streams that services send are read by generators of the language, since those
- * that Connect is compiled to make a sixth of all objects of a short call.
+ * that Connect is compiled to make 18 KiB of objects in a short call.
  */
 export function createClient<S extends DescService>(service: S, transport: Transport): Client<S> {
   const client = createConnectClient(service, transport);
