@@ -162,11 +162,16 @@ async function measureManySandboxes(operator: Operator): Promise<Figure> {
   const small = await operator.registerImage(image);
   const ids = await Promise.all(Array.from({ length: sandboxes }, () => limit(() => operator.provisionReady(small))));
   await Promise.all(ids.map((id) => limit(() => runTrue(operator, id))));
+  const runAll = () => Promise.all(ids.map((id) => timeOf(() => runTrue(operator, id))));
+  // Its clients connect first, and are told of apart.
+  const connecting = await runAll();
   const times: number[] = [];
-  for (let round = 0; round < 5; round++) {
-    times.push(...(await Promise.all(ids.map((id) => timeOf(() => runTrue(operator, id))))));
-  }
-  const value = percentile(times, 0.99);
-  const what = `${sandboxes} commands at once in as many sandboxes, p99`;
-  return { what, value, unit: " ms", aim: "at most 400", detail: spread(times) };
+  for (let round = 0; round < 5; round++) times.push(...(await runAll()));
+  return {
+    what: `${sandboxes} commands at once in as many sandboxes, p99`,
+    value: percentile(times, 0.99),
+    unit: " ms",
+    aim: "at most 400",
+    detail: `${spread(times)}; before them, with new connections: ${spread(connecting)}`,
+  };
 }
