@@ -163,7 +163,7 @@ async function measureManySandboxes(operator: Operator): Promise<Figure> {
   const ids = await Promise.all(Array.from({ length: sandboxes }, () => limit(() => operator.provisionReady(small))));
   await Promise.all(ids.map((id) => limit(() => runTrue(operator, id))));
   const runAll = () => Promise.all(ids.map((id) => timeOf(() => runTrue(operator, id))));
-  // Its clients connect first, and are told of apart.
+  // The first round also opens the clients' connections, and is reported apart.
   const connecting = await runAll();
   const times: number[] = [];
   for (let round = 0; round < 5; round++) times.push(...(await runAll()));

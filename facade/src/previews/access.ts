@@ -59,7 +59,7 @@ export function createPreviewAccess(o: {
 
   /** What the host leads to and whether it opens. A preview ends with its creator's membership. */
   async function resolve(label: string, shown: { token?: string; cookie?: string }, requestId: string) {
-    // Otherwise a hash, so no token is kept in memory; it ends with a character that no label has.
+    // Tokens and cookies are hashed, so that none is kept in memory. A hash ends with a character that no label has.
     const key =
       shown.token === undefined && shown.cookie === undefined
         ? label

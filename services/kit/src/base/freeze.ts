@@ -5,7 +5,7 @@
 export function deepFreeze<T extends object>(value: T): T {
   if (Object.isFrozen(value) || ArrayBuffer.isView(value)) return value;
   Object.freeze(value);
-  // Of all that is frozen, an array of its values would be made.
+  // `Object.values` would make an array of each object, which messages have many of.
   for (const key in value) {
     const each = value[key];
     if (typeof each === "object" && each !== null) deepFreeze(each);

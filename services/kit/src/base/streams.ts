@@ -27,10 +27,14 @@ export async function* readLines(chunks: AsyncIterable<Uint8Array | string>): As
 
 /**
  * Makes what splits a stream of frames, each of which begins with a head that ends in the length of the rest (u32,
- * big-endian). It takes the next chunk and returns the frames that are complete with it, heads included. Throws for one
- * over 16 MiB.
+ * big-endian). It takes the next chunk and returns the frames that are complete with it, heads included. Throws what
+ * `toError` makes of its message for a frame over `maxFrameBytes`, 16 MiB unless set.
  */
-export function createFrameSplitter(headBytes: number): (chunk: Buffer) => Buffer[] {
+export function createFrameSplitter(
+  headBytes: number,
+  maxFrameBytes = maxBytes,
+  toError = (message: string) => new Error(message),
+): (chunk: Buffer) => Buffer[] {
   let chunks: Buffer[] = [];
   let bytes = 0;
   let needed = headBytes;
@@ -45,7 +49,7 @@ export function createFrameSplitter(headBytes: number): (chunk: Buffer) => Buffe
       needed = headBytes;
       const left = buffer.subarray(at);
       if (left.length >= needed) needed += left.readUInt32BE(headBytes - 4);
-      if (needed > maxBytes) throw new Error(`a frame has more than ${maxBytes} bytes`);
+      if (needed > maxFrameBytes) throw toError(`a frame has more than ${maxFrameBytes} bytes`);
       if (left.length >= needed) {
         frames.push(left.subarray(0, needed));
         continue;

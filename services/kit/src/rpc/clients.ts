@@ -106,10 +106,10 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
           o.inner.stream(method, signal, leftMs, header, repeatable, values),
         );
       const response = await open();
-      const messages = readOpened(response.message, async (error) =>
+      const message = readOpened(response.message, async (error) =>
         signal?.aborted || !mayRetry(method, isIdempotent(method), error) ? undefined : (await open()).message,
       );
-      return { ...response, message: messages };
+      return { ...response, message };
     },
   };
 }

@@ -14,14 +14,13 @@ import { createTransport, requestHeader, validateResponse } from "@connectrpc/co
 import { createNodeHttpClient, type Http2SessionManager } from "@connectrpc/connect-node";
 import { inTurns } from "../base/turns.ts";
 import { errorLimits, limitMessage, type MessageLimits } from "./message-limits.ts";
-import { readMessages } from "./received-messages.ts";
+import { prefixBytes, readMessages } from "./received-messages.ts";
 
 /** What calls need of a session manager. */
 export type Sessions = Pick<Http2SessionManager, "authority" | "request" | "notifyResponseByteRead">;
 
 /** Of one message. */
 const maxSentBytes = 0xffff_ffff;
-const prefixBytes = 5;
 
 /**
  * Creates Connect's transport over HTTP/2, without compression. What is streamed is encoded and decoded here: Connect
@@ -41,14 +40,11 @@ export function createConnectTransport(o: {
   limitsOf?(method: DescMethod): MessageLimits;
 }): Transport {
   const request = createNodeHttpClient({ httpVersion: "2", sessionProvider: () => o.sessionManager });
-  const unary = new Map<DescMethod, Transport>();
 
-  /** Connect's own transport for unary calls of a method. */
-  function transportOf(method: DescMethod): Transport {
-    const known = unary.get(method);
-    if (known) return known;
+  /** Connect's own transport for a unary call. */
+  function open(method: DescMethod): Transport {
     const limits = o.limitsOf?.(method);
-    const created = createTransport({
+    return createTransport({
       baseUrl: o.baseUrl,
       async httpClient(sent) {
         const response = await request(sent);
@@ -67,12 +63,10 @@ export function createConnectTransport(o: {
       readMaxBytes: limits?.maxBytes ?? o.readMaxBytes,
       writeMaxBytes: maxSentBytes,
     });
-    unary.set(method, created);
-    return created;
   }
 
   return {
-    unary: (method, ...call) => transportOf(method).unary(method, ...call),
+    unary: (method, ...call) => open(method).unary(method, ...call),
     stream(method, signal, timeoutMs = 0, header, input, values) {
       const limitMs = timeoutMs > 0 ? timeoutMs : undefined;
       return runStreamingCall<typeof method.input, typeof method.output>({
@@ -90,14 +84,22 @@ export function createConnectTransport(o: {
           message: input,
         },
         async next(call) {
-          const { url, requestMethod, header: headers, signal: ends, message } = call;
-          const sent = { url, method: requestMethod, header: headers, signal: ends };
-          const { status, header, body } = await request({ ...sent, body: encodeEach(method.input, message) });
-          validateResponse(method.methodKind, true, status, header);
+          const response = await request({
+            url: call.url,
+            method: call.requestMethod,
+            header: call.header,
+            signal: call.signal,
+            body: encodeEach(method.input, call.message),
+          });
+          validateResponse(method.methodKind, true, response.status, response.header);
           const trailer = new Headers();
-          const limits = o.limitsOf?.(method);
-          const received = { maxBytes: o.readMaxBytes, limits, headers: header, trailers: trailer };
-          return { ...call, header, trailer, message: inTurns(readMessages(method.output, body, received)) };
+          const messages = readMessages(method.output, response.body, {
+            maxBytes: o.readMaxBytes,
+            limits: o.limitsOf?.(method),
+            headers: response.header,
+            trailers: trailer,
+          });
+          return { ...call, header: response.header, trailer, message: inTurns(messages) };
         },
       });
     },

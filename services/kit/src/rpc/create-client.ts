@@ -7,8 +7,8 @@ import {
 } from "@connectrpc/connect";
 
 /**
- * Creates a client as Connect does. The streams that services send are read by generators of the language, since those
- * that Connect is compiled to make 18 KiB of objects in a short call.
+ * Creates a client as Connect does, but for how it reads what services stream: by the language's own generators.
+ * Connect's are compiled for older engines, and make 18 KiB of objects in a short call.
  */
 export function createClient<S extends DescService>(service: S, transport: Transport): Client<S> {
   const client = createConnectClient(service, transport);

@@ -57,6 +57,7 @@ test.each<[string, Buffer, Code]>([
   ["a message after the end", Buffer.concat([end("{}"), message(3)]), Code.Internal],
   ["another end", Buffer.concat([end("{}"), end("{}")]), Code.Internal],
   ["an end that is no JSON", end("{nothing"), Code.Unknown],
+  ["an end that is no object", end("[]"), Code.Unknown],
   ["a compressed message", envelop(1, Buffer.alloc(3)), Code.Internal],
   ["a message above the limit, of which little has come", message(maxBytes).subarray(0, 9), Code.ResourceExhausted],
 ])("a stream with %s fails", async (_what, body, code) => {

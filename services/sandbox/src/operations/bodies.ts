@@ -41,10 +41,7 @@ export interface StallLimit {
 export function createStallLimit(signal: AbortSignal, ms: number): StallLimit {
   const ends = new AbortController();
   const fail = (error: unknown) => ends.abort(error);
-  const timer = setTimeout(
-    () => fail(new DomainError("UPSTREAM_ERROR", "Nothing came from the sandbox for too long.")),
-    ms,
-  );
+  const timer = setTimeout(() => fail(new DomainError("UPSTREAM_ERROR", "The sandbox did not respond in time.")), ms);
   followSignal(ends, signal);
   return {
     signal: ends.signal,
