@@ -6,6 +6,7 @@ import { startPlatform, type TestPlatform } from "../platform/local.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 import { type Figure, median, percentile } from "./figure.ts";
 import { measureFiles } from "./files.ts";
+import { type JsonClient, openJsonClient } from "./json-client.ts";
 
 const firstUses = 10;
 const commands = 300;
@@ -15,35 +16,30 @@ const sandboxes = 100;
 
 /** Commands and files in ready sandboxes over the public API, against the engine's own exec and copy of the same. */
 export async function measureUse(): Promise<Figure[]> {
-  const platform = await startPlatform({
-    settings: {
-      SANDGATE_LOG_LEVEL: "warn",
-      SANDGATE_WORKSPACE_MAX_SANDBOXES: String(2 * sandboxes),
-      SANDGATE_USER_MAX_SANDBOXES: String(2 * sandboxes),
-    },
-  });
-  try {
-    const operator = await openOperator(platform);
-    const first = await measureFirstUse(operator);
-    const sandboxId = await operator.provisionReady(operator.defaultImageId);
-    return [
-      first,
-      ...(await measureCommands(operator, openTestEngine(), sandboxId)),
-      await measureFirstByte(platform, operator, sandboxId),
-      await measureThroughput(operator, sandboxId),
-      ...(await measureFiles(platform, operator, sandboxId)),
-      await measureManySandboxes(operator),
-    ];
-  } finally {
-    await platform.stop();
-  }
+  await using closing = new AsyncDisposableStack();
+  const settings = {
+    SANDGATE_LOG_LEVEL: "warn",
+    SANDGATE_WORKSPACE_MAX_SANDBOXES: String(2 * sandboxes),
+    SANDGATE_USER_MAX_SANDBOXES: String(2 * sandboxes),
+  };
+  const platform = closing.adopt(await startPlatform({ settings }), (each) => each.stop());
+  const operator = await openOperator(platform);
+  const headers = { authorization: `Bearer ${operator.as.token}`, "x-workspace-id": operator.as.workspace };
+  const client = closing.adopt(openJsonClient(platform.url, { headers }), (each) => each.close());
+  const first = await measureFirstUse(operator, client);
+  const sandboxId = await operator.provisionReady(operator.defaultImageId);
+  return [
+    first,
+    ...(await measureCommands(client, openTestEngine(), sandboxId)),
+    await measureFirstByte(platform, headers, sandboxId),
+    await measureThroughput(client, sandboxId),
+    ...(await measureFiles(platform, operator, sandboxId)),
+    await measureManySandboxes(operator, client),
+  ];
 }
 
-async function runTrue(operator: Operator, sandboxId: string): Promise<void> {
-  const result = expectStatus(
-    await operator.post(`/sandboxes/${sandboxId}/exec`, { command: ["true"] }, operator.as),
-    200,
-  );
+async function runTrue(client: JsonClient, sandboxId: string): Promise<void> {
+  const result = await client.call("POST", `/sandboxes/${sandboxId}/exec`, { body: { command: ["true"] } });
   if (result.exit_code !== 0) throw new Error(`true ended with ${result.exit_code}`);
 }
 
@@ -63,11 +59,11 @@ function spread(times: readonly number[]): string {
   return `p50 ${median(times).toFixed(1)} ms, p99 ${percentile(times, 0.99).toFixed(1)} ms of ${times.length}`;
 }
 
-async function measureFirstUse(operator: Operator): Promise<Figure> {
+async function measureFirstUse(operator: Operator, client: JsonClient): Promise<Figure> {
   const times: number[] = [];
   for (let index = 0; index < firstUses; index++) {
     const sandboxId = await operator.provisionReady(operator.defaultImageId);
-    times.push(await timeOf(() => runTrue(operator, sandboxId)));
+    times.push(await timeOf(() => runTrue(client, sandboxId)));
     await operator.delete(`/sandboxes/${sandboxId}`, operator.as);
   }
   return {
@@ -80,14 +76,14 @@ async function measureFirstUse(operator: Operator): Promise<Figure> {
 }
 
 /** Alternating, so that both meet the same machine. */
-async function measureCommands(operator: Operator, engine: Docker, sandboxId: string): Promise<Figure[]> {
+async function measureCommands(client: JsonClient, engine: Docker, sandboxId: string): Promise<Figure[]> {
   const container = engine.getContainer(`sandgate-${sandboxId}`);
   const ours: number[] = [];
   const bare: number[] = [];
   // As of a platform that has run for a while.
-  await timesOf(commands, () => runTrue(operator, sandboxId));
+  await timesOf(commands, () => runTrue(client, sandboxId));
   for (let round = 0; round < engineCommands; round++) {
-    ours.push(...(await timesOf(commands / engineCommands, () => runTrue(operator, sandboxId))));
+    ours.push(...(await timesOf(commands / engineCommands, () => runTrue(client, sandboxId))));
     bare.push(
       await timeOf(async () => {
         const exec = await container.exec({ Cmd: ["true"], AttachStdout: true, AttachStderr: true });
@@ -111,16 +107,15 @@ async function measureCommands(operator: Operator, engine: Docker, sandboxId: st
   ];
 }
 
-async function measureFirstByte({ url }: TestPlatform, operator: Operator, sandboxId: string): Promise<Figure> {
+async function measureFirstByte(
+  { url }: TestPlatform,
+  headers: Record<string, string>,
+  sandboxId: string,
+): Promise<Figure> {
   const times = await timesOf(commands, async () => {
     const response = await fetch(`${url}/sandboxes/${sandboxId}/exec`, {
       method: "POST",
-      headers: {
-        authorization: `Bearer ${operator.as.token}`,
-        "x-workspace-id": operator.as.workspace,
-        "content-type": "application/json",
-        accept: "text/event-stream",
-      },
+      headers: { ...headers, "content-type": "application/json", accept: "text/event-stream" },
       body: JSON.stringify({ command: ["echo", "x"] }),
     });
     let text = "";
@@ -140,11 +135,11 @@ async function measureFirstByte({ url }: TestPlatform, operator: Operator, sandb
   };
 }
 
-async function measureThroughput(operator: Operator, sandboxId: string): Promise<Figure> {
+async function measureThroughput(client: JsonClient, sandboxId: string): Promise<Figure> {
   const limit = pLimit(atOnce);
   const count = 4 * commands;
   const ms = await timeOf(() =>
-    Promise.all(Array.from({ length: count }, () => limit(() => runTrue(operator, sandboxId)))),
+    Promise.all(Array.from({ length: count }, () => limit(() => runTrue(client, sandboxId)))),
   );
   const value = (count * 1000) / ms;
   return {
@@ -156,13 +151,13 @@ async function measureThroughput(operator: Operator, sandboxId: string): Promise
   };
 }
 
-async function measureManySandboxes(operator: Operator): Promise<Figure> {
+async function measureManySandboxes(operator: Operator, client: JsonClient): Promise<Figure> {
   const limit = pLimit(8);
   const { image } = expectStatus(await operator.get(`/sandbox-images/${operator.defaultImageId}`, operator.as), 200);
   const small = await operator.registerImage(image);
   const ids = await Promise.all(Array.from({ length: sandboxes }, () => limit(() => operator.provisionReady(small))));
-  await Promise.all(ids.map((id) => limit(() => runTrue(operator, id))));
-  const runAll = () => Promise.all(ids.map((id) => timeOf(() => runTrue(operator, id))));
+  await Promise.all(ids.map((id) => limit(() => runTrue(client, id))));
+  const runAll = () => Promise.all(ids.map((id) => timeOf(() => runTrue(client, id))));
   // The first round also opens the clients' connections, and is reported apart.
   const connecting = await runAll();
   const times: number[] = [];
