@@ -103,7 +103,9 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   const write = (call: WriteCall) => remembered.during(() => writer.call(call));
   const kit = callsOf<typeof kitTransactions>((call) => write({ owner: "kit", ...call }));
   // Of events nothing is remembered, and each use of a sandbox makes some.
-  const events = callsOf<typeof kitTransactions>((call) => writer.call({ owner: "kit", ...call }));
+  const events = callsOf<Pick<typeof kitTransactions, "publishOnce" | "postpone" | "markSent" | "resend">>((call) =>
+    writer.call({ owner: "kit", ...call }),
+  );
   let reader: Promise<SqliteThread<Call>> | undefined;
   /** A thread takes about 12 MB and a fraction of a second to start, so it starts with the first query. */
   const openReader = (queries: URL) => {
