@@ -30,6 +30,7 @@ export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/node_modules/.cache/node}"
 # glibc gives each thread memory of its own to allocate from, of which much stays unused: 10 to 15 MB in all with its
 # default.
 export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX-2}"
-# The young generation takes up to three times this (MiB). A larger one is collected less often, which saves a fifth of a
-# command, and its default on a large machine takes some 80 MB more (docs/benchmarks.md).
-exec "$node" --max-semi-space-size=16 deploy/local/src/main.ts
+# The young generation takes up to three times this (MiB). Under load 4 took an eighth more processor time for each
+# request, 16 a fifth less and 32 a quarter less, and 32 some 100 MB more; the rest of the memory differs more between
+# runs (docs/benchmarks.md).
+exec "$node" --max-semi-space-size=4 deploy/local/src/main.ts

@@ -15,7 +15,7 @@ const execute = promisify(execFile);
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 180_000;
 /** As in deploy/local/start.sh. */
-const nodeOptions = ["--max-semi-space-size=16"];
+const nodeOptions = ["--max-semi-space-size=4"];
 
 /** The one-machine platform as `npm start` runs it, in a process of its own with a folder and ports of its own. */
 export interface TestPlatform {
