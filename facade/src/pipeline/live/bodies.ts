@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { finished } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { free } from "@sandgate/kit/base/memory";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { validationError } from "../errors/envelope.ts";
 import { receiveWithoutLimit } from "../limits/receive-limit.ts";
@@ -107,6 +108,8 @@ export function linger(raw: IncomingMessage): void {
 /**
  * Sends the body of an answer as it comes. One that fails, that the signal ends or that nobody takes breaks the
  * connection, so that nobody takes it for the whole. Throws the signal's reason when the client has left before.
+ *
+ * @param o.chunks of which each is freed once it was sent
  */
 export async function sendBody(
   reply: FastifyReply,
@@ -117,7 +120,12 @@ export async function sendBody(
   reply.hijack();
   raw.writeHead(reply.statusCode, reply.getHeaders() as Record<string, string>);
   try {
-    for await (const chunk of o.chunks) if (!raw.write(chunk)) await awaitDrain(raw, o.signal);
+    for await (const chunk of o.chunks) {
+      const sent = (error?: Error | null) => {
+        if (!error) free(chunk);
+      };
+      if (!raw.write(chunk, sent)) await awaitDrain(raw, o.signal);
+    }
     raw.end();
     await finished(raw, { signal: o.signal });
   } catch (error) {

@@ -38,7 +38,7 @@ const dataTest = test.extend("data", async ({ folder }, { onCleanup }) => {
 });
 
 async function* content(chunks: number): AsyncGenerator<Uint8Array> {
-  for (let i = 0; i < chunks; i++) yield chunk;
+  for (let i = 0; i < chunks; i++) yield Buffer.from(chunk);
 }
 
 function write(chunks: AsyncIterable<Uint8Array>, openData: OpenData, ended = signal) {

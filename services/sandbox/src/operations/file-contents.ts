@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { Socket } from "node:net";
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { free } from "@sandgate/kit/base/memory";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { ReadRequestSchema, ReadResponse } from "@sandgate/proto/helper/v1/file";
 import type { StallLimit } from "./bodies.ts";
@@ -23,7 +24,7 @@ export interface Way {
 
 /**
  * The messages of a content for the helper: `commit` is sent once all of the data has come. What is beyond the first MiB
- * goes by a data connection, where one can be had.
+ * goes by a data connection, where one can be had, and is freed then.
  */
 export async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Array>, { stall, openData, ended }: Way) {
   yield { part: { case: "start" as const, value: start } };
@@ -57,9 +58,14 @@ export async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Arr
   yield { part: { case: "commit" as const, value: true } };
 }
 
-/** Resolves with whether it was written. */
+/** Resolves with whether it was written, and freed. */
 function write(socket: Socket, data: Uint8Array): Promise<boolean> {
-  return new Promise((resolve) => void socket.write(data, (error) => resolve(!error)));
+  return new Promise((resolve) => {
+    socket.write(data, (error) => {
+      if (!error) free(data);
+      resolve(!error);
+    });
+  });
 }
 
 /** The same once all that was written has left. */
