@@ -58,6 +58,8 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     NODE_COMPILE_CACHE: join(root, "node_modules/.cache/node"),
     // As deploy/local/start.sh sets it.
     MALLOC_ARENA_MAX: "2",
+    MALLOC_MMAP_THRESHOLD_: "4194304",
+    MALLOC_TRIM_THRESHOLD_: "4194304",
     ...withoutSettings(process.env),
     SANDGATE_DATA: dataFolder,
     SANDGATE_PORT: String(port),
