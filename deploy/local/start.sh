@@ -30,7 +30,7 @@ export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/node_modules/.cache/node}"
 # glibc gives each thread memory of its own to allocate from, of which much stays unused: 10 to 15 MB in all with its
 # default.
 export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX-2}"
-# The more it has given back at once, the more of what is freed it keeps, up to 64 MiB: 35 MB here, unless these are set.
+# Unless these are set (bytes), it keeps more of what is freed the larger the blocks were, up to 64 MiB: 35 MB here.
 export MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_-4194304}"
 export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_-4194304}"
 # The young generation takes up to three times this (MiB). Under load 4 took an eighth more processor time for each

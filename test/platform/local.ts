@@ -56,7 +56,7 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
   const env = {
     // As deploy/local/prepare.sh sets it.
     NODE_COMPILE_CACHE: join(root, "node_modules/.cache/node"),
-    // As deploy/local/start.sh sets it.
+    // As deploy/local/start.sh sets them.
     MALLOC_ARENA_MAX: "2",
     MALLOC_MMAP_THRESHOLD_: "4194304",
     MALLOC_TRIM_THRESHOLD_: "4194304",

@@ -121,10 +121,10 @@ export async function sendBody(
   raw.writeHead(reply.statusCode, reply.getHeaders() as Record<string, string>);
   try {
     for await (const chunk of o.chunks) {
-      const sent = (error?: Error | null) => {
+      const mayGoOn = raw.write(chunk, (error) => {
         if (!error) free(chunk);
-      };
-      if (!raw.write(chunk, sent)) await awaitDrain(raw, o.signal);
+      });
+      if (!mayGoOn) await awaitDrain(raw, o.signal);
     }
     raw.end();
     await finished(raw, { signal: o.signal });

@@ -12,7 +12,6 @@ import { createContextValues, type Transport } from "@connectrpc/connect";
 import { createMethodUrl, runStreamingCall } from "@connectrpc/connect/protocol";
 import { createTransport, requestHeader, validateResponse } from "@connectrpc/connect/protocol-connect";
 import { createNodeHttpClient, type Http2SessionManager } from "@connectrpc/connect-node";
-import { free } from "../base/memory.ts";
 import { inTurns } from "../base/turns.ts";
 import { errorLimits, limitMessage, type MessageLimits } from "./message-limits.ts";
 import { prefixBytes, readMessages } from "./received-messages.ts";
@@ -111,12 +110,7 @@ async function* encodeEach<D extends DescMessage>(
   desc: D,
   messages: AsyncIterable<MessageInitShape<D>>,
 ): AsyncGenerator<Uint8Array> {
-  for await (const message of messages) {
-    const bytes = encode(desc, message);
-    yield bytes;
-    // Connect goes on once it has written them.
-    free(bytes);
-  }
+  for await (const message of messages) yield encode(desc, message);
 }
 
 /** Encodes a message with what Connect writes in front of each. Its bytes are copied once if it has nothing else. */

@@ -39,6 +39,7 @@ export async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Arr
       if (connection) {
         // The helper's answer tells why it takes no more.
         if (!(await write(connection, value))) return;
+        free(value);
         continue;
       }
       yield { part: { case: "data" as const, value } };
@@ -58,14 +59,9 @@ export async function* toParts<Start>(start: Start, data: AsyncIterable<Uint8Arr
   yield { part: { case: "commit" as const, value: true } };
 }
 
-/** Resolves with whether it was written, and freed. */
+/** Resolves with whether it was written. */
 function write(socket: Socket, data: Uint8Array): Promise<boolean> {
-  return new Promise((resolve) => {
-    socket.write(data, (error) => {
-      if (!error) free(data);
-      resolve(!error);
-    });
-  });
+  return new Promise((resolve) => void socket.write(data, (error) => resolve(!error)));
 }
 
 /** The same once all that was written has left. */
